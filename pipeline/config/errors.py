@@ -1,0 +1,18 @@
+"""The one exception for mistakes a user can mend."""
+
+import difflib
+from collections.abc import Iterable
+
+
+class UserError(Exception):
+    """Bad input: one sentence that says what is wrong, where, and what to do instead.
+
+    Commands print it alone (no traceback) and exit with code 2.
+    """
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """`; did you mean 'x'?` for the closest known name, or the list of names when none is close."""
+    names = sorted(known)
+    close = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
+    return f"; did you mean '{close[0]}'?" if close else f"; known: {', '.join(names)}"

@@ -1,0 +1,210 @@
+"""What a run is. Every option a job reads is declared here, with its unit and its default.
+
+Importable without torch, ray or vllm. Unknown keys are errors (see `load.py` for the nearest-name text).
+"""
+
+from enum import StrEnum
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+Positive = Annotated[int, Field(gt=0)]
+NonNegative = Annotated[int, Field(ge=0)]
+Seconds = Annotated[float, Field(gt=0)]
+Share = Annotated[float, Field(ge=0, le=1)]
+
+
+class Section(BaseModel):
+    """Base of all parts: frozen, no unknown keys."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, protected_namespaces=())
+
+
+class Run(Section):
+    name: str = Field("run", pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
+    seed: int = 0
+    steps: Positive = 40
+    resume: bool = True
+
+
+class Storage(Section):
+    uri: str = "runs"  # a folder, or s3://bucket/prefix
+    endpoint_url: str | None = None
+    checksums: Literal["when_supported", "when_required"] = "when_supported"
+
+
+class Tracking(Section):
+    uri: str | None = None  # None: the MLFLOW_TRACKING_URI variable, else sqlite under storage
+    experiment: str = "decs"
+    registered_model: str = "policy"
+
+
+class Model(Section):
+    path: str = "infra/models/tiny"
+    dtype: Literal["float32", "bfloat16"] = "float32"  # learner's compute dtype
+    think_end: str = "</think>"
+    think_start: str = "<think>"
+
+
+class Columns(Section):
+    prompt: str = "prompt"
+    gold: str = "gold"
+    id: str | None = None  # None: a stable digest of the prompt and gold
+
+
+class Source(Section):
+    kind: Literal["tiny", "reasoning_gym", "parquet", "jsonl", "hub"] = "tiny"
+    name: str = "chain_sum"  # tiny family, reasoning-gym task, or hub dataset id
+    path: str | None = None  # parquet and jsonl
+    split: str = "train"
+    size: Positive | None = None  # None: the whole file; generated sources need it
+    weight: Annotated[float, Field(gt=0)] = 1.0
+    columns: Columns = Columns()
+    options: dict[str, int | float | str | bool] = {}
+
+
+class Problems(Section):
+    train: list[Source] = [Source(size=4096)]
+    held_out: list[Source] = [Source(size=300, split="held_out")]
+    prompt_suffix: str = ""
+
+
+class Engine(Section):
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    dtype: Literal["float32", "bfloat16", "float16"] = "float32"
+    max_model_len: Positive = 512
+    max_num_seqs: Positive = 128
+    block_size: Positive | None = None  # None: 32 on CPU, the backend's choice elsewhere
+    kv_cache_bytes: Positive | None = 256 << 20  # CPU; None on GPU: gpu_memory_utilization
+    gpu_memory_utilization: Share = 0.6
+    tensor_parallel: Positive = 1
+
+
+class Rollout(Section):
+    engines: Positive = 2
+    cpus_per_engine: Annotated[float, Field(gt=0)] = 0.5
+    gpus_per_engine: Annotated[float, Field(ge=0)] = 0
+    prompts_per_step: Positive = 24
+    group_size: Annotated[int, Field(ge=2)] = 8
+    temperature: Annotated[float, Field(gt=0)] = 1.0
+    top_p: Annotated[float, Field(gt=0, le=1)] = 1.0
+    max_new_tokens: Positive = 320
+    deadline_s: Seconds = 300
+
+
+class Grading(Section):
+    workers: Positive = 1
+    deadline_s: Seconds = 5
+
+
+class Judge(Section):
+    name: Literal["exact"] = "exact"
+    threshold: Share = 0.85
+    deadline_s: Seconds = 60
+    max_failure_rate: Share = 0.05
+    cpus: Annotated[float, Field(ge=0)] = 0.25
+
+
+class Reward(Section):
+    name: str = "decs"
+    r_plus: float = 1.1
+    r_zero: float = 1.0
+    form: Literal["code", "paper"] = "code"
+
+
+class KappaRule(StrEnum):
+    FEEDBACK_CLIPPED = "feedback_clipped"
+    FEEDBACK_UNCLIPPED = "feedback_unclipped"
+    CONSTANT = "constant"
+
+
+class Curriculum(Section):
+    rule: KappaRule = KappaRule.FEEDBACK_CLIPPED
+    kappa_rate: Annotated[float, Field(ge=0)] = 0.2
+    kappa_start: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    nrp_start: Share = 0.5
+    max_rounds: Positive = 10
+
+
+class Learner(Section):
+    ranks: Positive = 2
+    cpus_per_rank: Annotated[float, Field(gt=0)] = 0.5
+    gpus_per_rank: Annotated[float, Field(ge=0)] = 0
+    zero_stage: Literal[0, 1, 2, 3] = 2
+    lr: Annotated[float, Field(ge=0)] = 2e-6
+    weight_decay: Annotated[float, Field(ge=0)] = 0.01
+    betas: tuple[float, float] = (0.9, 0.999)
+    clip_low: Annotated[float, Field(gt=0)] = 0.2
+    clip_high: Annotated[float, Field(gt=0)] = 0.2
+    dual_clip: Annotated[float, Field(gt=1)] = 3.0
+    importance_cap: Annotated[float, Field(gt=0)] = 2.0
+    grad_clip: Annotated[float, Field(gt=0)] = 1.0
+    micro_batch_tokens: Positive = 8192  # padded tokens a rank holds in one forward pass
+    mini_batches: Positive = 1  # optimiser steps a batch
+    gradient_checkpointing: bool = False
+    checkpoint_every: Positive = 5
+    max_failures: NonNegative = 2
+
+
+class Loop(Section):
+    max_staleness: NonNegative = 0  # 0: synchronous
+    start_deadline_s: Seconds = 180
+    placement_deadline_s: Seconds = 30
+    step_deadline_s: Seconds = 600
+    report_stall_s: Seconds = 30
+
+
+class Publish(Section):
+    every: Positive = 10  # steps between snapshots that go to storage, the registry and the endpoint
+    gate: Literal["off"] = "off"
+    endpoint: bool = False  # hot-swap a running Serve application
+    parity_limit: Annotated[float, Field(gt=0)] = 1e-3
+
+
+class Serve(Section):
+    host: str = "127.0.0.1"
+    port: NonNegative = 0  # 0: a free one
+    model_id: str = "policy"
+    replicas: Positive = 1
+    cpus_per_replica: Annotated[float, Field(gt=0)] = 0.5
+    swap_mode: Literal["wait", "keep"] = "wait"
+    drain_deadline_s: Seconds = 60
+    start_deadline_s: Seconds = 300
+
+
+class Evaluation(Section):
+    samples: Positive = 1
+    temperature: Annotated[float, Field(ge=0)] = 1.0
+    top_p: Annotated[float, Field(gt=0, le=1)] = 1.0
+    concurrency: Positive = 32
+    request_timeout_s: Seconds = 120
+
+
+class RunConfig(Section):
+    """One run, whole. Parts are named after the rooms that read them."""
+
+    run: Run = Run()
+    storage: Storage = Storage()
+    tracking: Tracking = Tracking()
+    model: Model = Model()
+    problems: Problems = Problems()
+    engine: Engine = Engine()
+    rollout: Rollout = Rollout()
+    grading: Grading = Grading()
+    judge: Judge = Judge()
+    reward: Reward = Reward()
+    curriculum: Curriculum = Curriculum()
+    learner: Learner = Learner()
+    loop: Loop = Loop()
+    publish: Publish = Publish()
+    serve: Serve = Serve()
+    evaluation: Evaluation = Evaluation()
+
+    @model_validator(mode="after")
+    def _fits(self) -> "RunConfig":
+        if self.rollout.max_new_tokens >= self.engine.max_model_len:
+            raise ValueError(
+                f"rollout.max_new_tokens ({self.rollout.max_new_tokens}) leaves no room for a prompt in "
+                f"engine.max_model_len ({self.engine.max_model_len}); lower the first or raise the second"
+            )
+        return self
