@@ -4,9 +4,11 @@ Importable without torch, ray or vllm. Unknown keys are errors (see `load.py` fo
 """
 
 from enum import StrEnum
-from typing import Annotated, Literal
+from pathlib import PurePath
+from typing import Annotated, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic_core import PydanticCustomError
 
 Positive = Annotated[int, Field(gt=0)]
 NonNegative = Annotated[int, Field(ge=0)]
@@ -15,9 +17,23 @@ Share = Annotated[float, Field(ge=0, le=1)]
 
 
 class Section(BaseModel):
-    """Base of all parts: frozen, no unknown keys."""
+    """Base of all parts: frozen, no unknown keys, no NaN or infinity."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, protected_namespaces=())
+    model_config = ConfigDict(extra="forbid", frozen=True, protected_namespaces=(), allow_inf_nan=False)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _no_switch_as_number(cls, values: object) -> object:
+        """`true` is a whole number to pydantic; a switch where a number belongs is a slip of the writer."""
+        if isinstance(values, dict):
+            for name, field in cls.model_fields.items():
+                if isinstance(values.get(name), bool) and not _takes_bool(field.annotation):
+                    raise PydanticCustomError("no_switch", "{name} takes no true or false", {"name": name})
+        return values
+
+
+def _takes_bool(annotation: object) -> bool:
+    return annotation is bool or any(_takes_bool(part) for part in get_args(annotation))
 
 
 class Run(Section):
@@ -53,14 +69,43 @@ class Columns(Section):
 
 
 class Source(Section):
+    """Where problems come from.
+
+    `name` is the tiny family, the reasoning-gym task or the hub dataset id; for files it labels the problems and is
+    the file's own name unless given. `bad_rows` says what to do with rows that lack an answer and with prompts that
+    have several: stop and list them, or leave them out and log the count.
+    """
+
     kind: Literal["tiny", "reasoning_gym", "parquet", "jsonl", "hub"] = "tiny"
-    name: str = "chain_sum"  # tiny family, reasoning-gym task, or hub dataset id
+    name: Annotated[str, Field(min_length=1)] = "chain_sum"
     path: str | None = None  # parquet and jsonl
     split: str = "train"
-    size: Positive | None = None  # None: the whole file; generated sources need it
-    weight: Annotated[float, Field(gt=0)] = 1.0
+    size: Positive | None = None  # the first so many rows; None: all of them; generated sources need it
     columns: Columns = Columns()
-    options: dict[str, int | float | str | bool] = {}
+    options: dict[str, bool | int | float | str] = {}
+    bad_rows: Literal["error", "drop"] = "error"
+
+    @model_validator(mode="before")
+    @classmethod
+    def _name_of_file(cls, values: object) -> object:
+        if isinstance(values, dict) and values.get("kind") in ("parquet", "jsonl") and not values.get("name"):
+            return {**values, "name": PurePath(str(values.get("path") or "file")).name}
+        return values
+
+    @model_validator(mode="after")
+    def _is_whole(self) -> "Source":
+        from_file = self.kind in ("parquet", "jsonl")
+        if from_file and not self.path:
+            raise ValueError(f"a {self.kind} source needs path")
+        if self.path and not from_file:
+            raise ValueError(f"a {self.kind} source has no path; give its name, or use kind parquet or jsonl")
+        if self.kind in ("hub", "reasoning_gym") and "name" not in self.model_fields_set:
+            raise ValueError(f"a {self.kind} source needs name")
+        if self.kind in ("tiny", "reasoning_gym") and self.size is None:
+            raise ValueError(f"a {self.kind} source is generated and needs size")
+        if from_file and self.options:
+            raise ValueError(f"a {self.kind} source takes no options; they would do nothing")
+        return self
 
 
 class Problems(Section):
@@ -78,6 +123,7 @@ class Engine(Section):
     kv_cache_bytes: Positive | None = 256 << 20  # CPU; None on GPU: gpu_memory_utilization
     gpu_memory_utilization: Share = 0.6
     tensor_parallel: Positive = 1
+    swap_deadline_s: Seconds = 120  # from the request to new weights confirmed
 
 
 class Rollout(Section):
@@ -110,6 +156,7 @@ class Reward(Section):
     r_plus: float = 1.1
     r_zero: float = 1.0
     form: Literal["code", "paper"] = "code"
+    options: dict[str, int | float | str | bool] = {}  # of a strategy that has others than these
 
 
 class KappaRule(StrEnum):
@@ -123,7 +170,8 @@ class Curriculum(Section):
     kappa_rate: Annotated[float, Field(ge=0)] = 0.2
     kappa_start: Annotated[float, Field(ge=0, lt=1)] = 0.0
     nrp_start: Share = 0.5
-    max_rounds: Positive = 10
+    max_rounds: Positive = 10  # generation rounds a step may take
+    allow_partial: bool = False  # at the limit: train on at least half a batch instead of stopping
 
 
 class Learner(Section):

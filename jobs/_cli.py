@@ -1,0 +1,137 @@
+"""The frame all commands share: config and overrides, dry runs, and mistakes told in one sentence.
+
+Nothing heavy is imported here, so `--help`, `--dry-run` and mistakes in a config answer at once.
+"""
+
+import argparse
+import logging
+import os
+import re
+import sys
+from collections.abc import Callable, Sequence
+from typing import NoReturn
+
+from pipeline.config import (
+    RunConfig,
+    UserError,
+    check_model_folder,
+    check_resources,
+    load_config,
+    resolve_paths,
+    to_yaml,
+)
+
+Main = Callable[[RunConfig, argparse.Namespace], int]
+
+EXIT_USER_ERROR = 2
+EXIT_INTERRUPTED = 130
+
+EPILOG = """\
+Options are set by key=value, on top of the config file: learner.lr=3e-4 problems.train.0.size=100
+Values are YAML. --dry-run shows all options and what would start, and starts nothing."""
+
+
+class _Parser(argparse.ArgumentParser):
+    """Tells mistakes as all commands do, without the usage text."""
+
+    def error(self, message: str) -> NoReturn:
+        raise UserError(f"{message}; see --help")
+
+
+def run_command(
+    name: str,
+    description: str,
+    main: Main,
+    extra_args: Callable[[argparse.ArgumentParser], None] | None = None,
+    plan: Callable[[RunConfig], str] | None = None,
+    argv: Sequence[str] | None = None,
+) -> int:
+    """Parse the command line, run `main` with the resolved config, and return the exit code (for `sys.exit`).
+
+    `extra_args` adds the command's own arguments; `plan` says in words what would start (None: a training run).
+    `argv` is the command line without the program (None: the process's own). A UserError becomes `error: ...` on
+    stderr and 2, an interrupt one line and 130; any other exception goes on, so Python shows it and exits with 1.
+    """
+    try:
+        args = _parser(name, description, extra_args).parse_intermixed_args(argv)
+        cfg = resolve_paths(load_config(args.config, args.overrides))
+        if args.dry_run:
+            sys.stdout.write(dry_run_text(cfg, plan or describe_training))
+            return 0
+        logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+        return main(cfg, args)
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return EXIT_USER_ERROR
+    except KeyboardInterrupt:
+        print(f"{name}: interrupted", file=sys.stderr)
+        return EXIT_INTERRUPTED
+
+
+def _parser(
+    name: str, description: str, extra_args: Callable[[argparse.ArgumentParser], None] | None
+) -> argparse.ArgumentParser:
+    parser = _Parser(
+        prog=f"python -m jobs.{name}",
+        description=description,
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("--config", metavar="FILE", help="a YAML file such as infra/presets/tiny.yaml (default: none)")
+    parser.add_argument("--dry-run", action="store_true", help="print the resolved config and the plan, then stop")
+    if extra_args is not None:
+        extra_args(parser)
+    parser.add_argument("overrides", nargs="*", metavar="key=value", help="options to change")
+    return parser
+
+
+def dry_run_text(cfg: RunConfig, plan: Callable[[RunConfig], str]) -> str:
+    """The config as YAML, then the plan as comments: the whole is again a config file."""
+    lines = "\n".join(f"#   {line}" for line in plan(cfg).splitlines())
+    return f"{to_yaml(cfg)}\n# would start:\n{lines}\n"
+
+
+def describe_training(cfg: RunConfig) -> str:
+    """What a training run would start and ask for, one line each. Raises UserError where options contradict."""
+    resources = check_resources(cfg)
+    rollout = cfg.rollout
+    lines = [f"{_count(p.count, p.name)}, each {p.cpus:g} CPU and {p.gpus:g} GPU" for p in resources.parts]
+    return "\n".join(
+        [
+            f"{cfg.run.steps} steps of {rollout.prompts_per_step} prompts x {rollout.group_size} samples, "
+            f"up to {rollout.max_new_tokens} new tokens",
+            *lines,
+            f"asks Ray for {resources.cpus:g} CPU and {resources.gpus:g} GPU in all",
+            f"engines: {cfg.engine.dtype} on {cfg.engine.device}, tensor parallel {cfg.engine.tensor_parallel}",
+            f"learner: {cfg.model.dtype}, ZeRO stage {cfg.learner.zero_stage}, reward {cfg.reward.name}",
+            f"model: {_model_line(cfg)}",
+            f"storage: {_without_password(cfg.storage.uri)}",
+            f"tracking: {tracking_line(cfg)}",
+            f"endpoint: {'each published version is swapped in' if cfg.publish.endpoint else 'left alone'}",
+        ]
+    )
+
+
+def tracking_line(cfg: RunConfig) -> str:
+    """Which MLflow the run would report to, without a password."""
+    if cfg.tracking.uri:
+        return _without_password(cfg.tracking.uri)
+    if uri := os.environ.get("MLFLOW_TRACKING_URI"):
+        return f"{_without_password(uri)} (MLFLOW_TRACKING_URI)"
+    return "sqlite under the storage folder"
+
+
+def _model_line(cfg: RunConfig) -> str:
+    try:
+        return str(check_model_folder(cfg.model.path))
+    except UserError as error:  # a dry run may be made before the model is there
+        return f"NOT READY: {error}"
+
+
+def _count(count: int, what: str) -> str:
+    return f"{count} {what}" if count == 1 else f"{count} {what}s"
+
+
+def _without_password(uri: str) -> str:
+    return re.sub(r"//[^/@]*@", "//***@", uri)

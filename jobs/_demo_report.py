@@ -1,0 +1,127 @@
+"""What the demo found: a table for people, JSON for programs, artifacts for MLflow."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from jobs._measure import Measured, table
+from jobs._traffic import Trickle
+from pipeline.config import RunConfig
+from pipeline.evaluation import ScoredTrace
+from pipeline.loop.examples import view
+from pipeline.loop.scoring import ScoredGroup
+from pipeline.tracking import TraceView, Tracker, comparison_html, comparison_text
+
+Report = dict[str, Any]
+FIGURES = ("accuracy", "tokens_mean", "nrp_share", "tokens_per_correct", "n")
+
+
+def figures(measured: Measured) -> Report:
+    """The summary's figures, and those of each source."""
+    summary = measured.summary.to_dict()
+    by_source = {
+        source: {name: found.to_dict()[name] for name in FIGURES} for source, found in measured.by_source().items()
+    }
+    return {**summary, "by_source": by_source}
+
+
+def build(
+    cfg: RunConfig,
+    before: Measured,
+    after: Measured,
+    trickle: Trickle,
+    result: Report,
+    seconds: dict[str, float],
+    urls: dict[str, str],
+) -> Report:
+    """The report. `requests` and `failed_requests` count all sent to the endpoint: both measurements and the trickle."""
+    swaps = [event for event in result["publications"] if event.get("swapped")]
+    failures = [*before.failures, *after.failures, *trickle.failures]
+    return {
+        "before": figures(before),
+        "after": figures(after),
+        "requests": before.requests + after.requests + trickle.sent,
+        "requests_during_training": trickle.sent,
+        "failed_requests": len(failures),
+        "failures": failures[:20],
+        "swaps": len(swaps),
+        "refused_swaps": len(result["publications"]) - len(swaps),
+        "swap_seconds": [round(float(event["seconds"]), 2) for event in swaps],
+        "steps": result["steps"],
+        "seconds": seconds,
+        "urls": urls,
+        "versions": {
+            "before": before.versions,
+            "during": dict(sorted(trickle.versions.items())),
+            "after": after.versions,
+            "trained": result["version"],
+        },
+        "ledger": result["ledger"],
+        "seed": cfg.run.seed,
+        "mlflow_run_id": result["mlflow_run_id"],
+    }
+
+
+def example_pairs(before: Measured, after: Measured, tokenizer: Any, most: int = 2) -> list[tuple[TraceView, TraceView]]:
+    """The same problems before and after, one of each source: right both times, with the most redundant tokens before."""
+
+    def redundant(scored: ScoredTrace) -> int:
+        return scored.think_length - (scored.prefix_length or scored.think_length)
+
+    later = {t.trace.problem_id: t for t in after.scored if t.correct}
+    pairs: dict[str, tuple[ScoredTrace, ScoredTrace]] = {}
+    for scored in sorted((t for t in before.scored if t.correct), key=redundant):
+        problem = before.problems[scored.trace.problem_id]
+        if problem.id in later:
+            pairs[problem.source] = (scored, later[problem.id])
+
+    def shown(scored: ScoredTrace) -> TraceView:
+        problem = before.problems[scored.trace.problem_id]
+        return view(ScoredGroup(problem.id, problem, (scored,)), scored, tokenizer)
+
+    return [(shown(one), shown(two)) for one, two in list(pairs.values())[:most]]
+
+
+def text(report: Report, before: Measured, after: Measured, tokenizer: Any) -> str:
+    """The report for a terminal."""
+    change = 1 - report["after"]["tokens_mean"] / report["before"]["tokens_mean"]
+    parts = [
+        "\n== Before and after, through the endpoint",
+        table({"before": before.summary, "after": after.summary}),
+        *(
+            f"\n{source}\n" + table({"before": before.by_source()[source], "after": found})
+            for source, found in after.by_source().items()
+        ),
+        f"\ntokens a reply: {change:.0%} fewer",
+        f"requests: {report['requests']} sent ({report['requests_during_training']} while training), "
+        f"{report['failed_requests']} failed, over {report['swaps']} hot swaps (seconds: {report['swap_seconds']})",
+        f"versions that answered while training: {report['versions']['during']}",
+        "\n== The same problem before and after (redundant thinking dimmed)",
+        *(comparison_text(one, two) for one, two in example_pairs(before, after, tokenizer)),
+        "\n== Still running (make down ends them)",
+        *(f"   {name:10} {url}" for name, url in report["urls"].items()),
+        f"   seconds by phase: {report['seconds']}",
+    ]
+    return "\n".join(parts)
+
+
+def write(
+    report: Report,
+    before: Measured,
+    after: Measured,
+    tokenizer: Any,
+    folder: Path,
+    tracking_uri: str,
+    run_id: str,
+    cfg: RunConfig,
+) -> None:
+    """Writes report.json and the comparison pages to `folder`, and both to the MLflow run."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "report.json").write_text(json.dumps(report, indent=2))
+    for number, (one, two) in enumerate(example_pairs(before, after, tokenizer)):
+        (folder / f"before_after_{number}.html").write_text(comparison_html(one, two), encoding="utf-8")
+    tracker = Tracker(tracking_uri, cfg.tracking.experiment, cfg.tracking.registered_model)
+    tracker.attach(run_id)
+    if not tracker.log_folder(folder, "demo"):
+        print("the report could not be kept in MLflow; it is in", folder, file=sys.stderr)

@@ -1,0 +1,85 @@
+"""Measures a model on held-out problems, through an endpoint or a rollout engine of its own."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pipeline.config import RunConfig
+from pipeline.evaluation import EndpointClient, ScoredTrace, Summary, score_traces, summarise
+from pipeline.judge import JudgeActor
+from pipeline.problems import Problem
+from pipeline.traces import Marks, Trace
+
+Done = Callable[[int], object]
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Scored replies, the requests that failed (by reason), and the versions that answered."""
+
+    problems: dict[str, Problem]
+    scored: list[ScoredTrace]
+    requests: int
+    failures: list[str]
+
+    @property
+    def summary(self) -> Summary:
+        """Over all replies."""
+        return summarise(self.scored)
+
+    @property
+    def versions(self) -> list[int]:
+        """Policy versions seen in the replies."""
+        return sorted({span.version for t in self.scored for span in t.trace.versions})
+
+    def by_source(self) -> dict[str, Summary]:
+        """A summary for each source of problems."""
+        sources = sorted({problem.source for problem in self.problems.values()})
+        return {
+            source: summarise([t for t in self.scored if self.problems[t.trace.problem_id].source == source])
+            for source in sources
+        }
+
+
+async def score(cfg: RunConfig, tokenizer: Any, problems: Sequence[Problem], traces: Sequence[Trace]) -> list[ScoredTrace]:
+    """Grades and judges, in this process, with the functions training uses."""
+    marks = Marks.from_tokenizer(tokenizer, cfg.model.think_end)
+    by_id = {problem.id: problem for problem in problems}
+    return await score_traces(traces, by_id, tokenizer, marks, JudgeActor(cfg.judge))
+
+
+def through_endpoint(
+    cfg: RunConfig, tokenizer: Any, url: str, model_id: str, problems: Sequence[Problem], on_done: Done, seed: int = 0
+) -> Measured:
+    """Asks the endpoint every problem `evaluation.samples` times."""
+
+    async def run() -> Measured:
+        client = EndpointClient(url, model_id, cfg.evaluation, cfg.rollout.max_new_tokens)
+        try:
+            replies = await client.ask_all(problems, seed, on_done)
+        finally:
+            await client.close()
+        scored = await score(cfg, tokenizer, problems, replies.traces)
+        return Measured({p.id: p for p in problems}, scored, replies.requests, replies.failures)
+
+    return asyncio.run(run())
+
+
+def table(columns: dict[str, Summary]) -> str:
+    """Summaries side by side, as text."""
+    rows = [
+        ("replies", "n", "d"),
+        ("accuracy", "accuracy", ".3f"),
+        ("tokens a reply", "tokens_mean", ".1f"),
+        ("NRP share of thinking", "nrp_share", ".3f"),
+        ("tokens per correct answer", "tokens_per_correct", ".1f"),
+        ("truncated", "truncated_rate", ".3f"),
+        ("unknown verdicts", "unknown_rate", ".3f"),
+    ]
+    width = max(12, *(len(name) + 2 for name in columns))
+    lines = [f"{'':28}" + "".join(f"{name:>{width}}" for name in columns)]
+    for label, field, form in rows:
+        values = [getattr(summary, field) for summary in columns.values()]
+        lines.append(f"{label:28}" + "".join(f"{'-' if v is None else format(v, form):>{width}}" for v in values))
+    return "\n".join(lines)

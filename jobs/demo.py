@@ -1,0 +1,130 @@
+"""The main job on this machine: `make demo`.
+
+Starts the services, serves the tiny overthinking model, measures it, trains it with DECS while the endpoint swaps to
+each published version under load, measures it again, and reports. The services stay up; `make down` ends them.
+"""
+
+import argparse
+import json
+import sys
+import time
+import uuid
+from pathlib import Path
+from typing import Any
+
+from tqdm import tqdm
+
+from jobs import _demo_report, _measure, services
+from jobs._cli import run_command
+from jobs._submit import follow, submit
+from jobs._traffic import Trickle
+from pipeline.config import RunConfig, UserError, check_model_folder, resolve_path
+from pipeline.evaluation import Summary
+from serve import client
+
+PRESET = "infra/presets/tiny.yaml"
+RUNS = "runs"
+
+
+class Clock:
+    """Seconds by phase, and a headline for each as it begins."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+        self.phase, self.since = "", time.monotonic()
+
+    def begin(self, phase: str, headline: str) -> None:
+        """Ends the phase before."""
+        self.end()
+        self.phase, self.since = phase, time.monotonic()
+        print(f"\n== {headline}", flush=True)
+
+    def end(self) -> None:
+        """Notes the running phase."""
+        if self.phase:
+            self.seconds[self.phase] = round(time.monotonic() - self.since, 1)
+        self.phase = ""
+
+
+def main(cfg: RunConfig, args: argparse.Namespace) -> int:
+    """Runs the demo; 1 when requests failed or the training did."""
+    from pipeline.loop.assemble import load_split, load_tokenizer
+
+    folder, clock = Path(args.folder).resolve(), Clock()
+    model = check_model_folder(cfg.model.path)
+    problems, tokenizer = load_split(cfg, "held_out"), load_tokenizer(str(model))
+    clock.begin("services", "Starting Ray, MLflow and the storage folder")
+    running = services.up(folder / "services")
+    urls = {name: url for service in running.values() for name, url in service.urls.items()}
+    for name, url in urls.items():
+        print(f"   {name:10} {url}")
+    print(f"   {'storage':10} {folder}", flush=True)
+
+    clock.begin("deploy", f"Deploying {cfg.model.path} to Ray Serve")
+    endpoint = client.deploy(
+        urls["dashboard"], cfg.serve, str(model), _first_policy(model), engine_cfg=cfg.engine
+    )
+    urls["endpoint"] = f"{endpoint.url}/v1"
+    print(f"   endpoint   {urls['endpoint']}  (model {endpoint.model_id})", flush=True)
+
+    clock.begin("before", f"Measuring {len(problems)} held-out problems through the endpoint")
+    before = _measured(cfg, tokenizer, endpoint, problems)
+    name = f"demo-{time.strftime('%Y%m%d-%H%M%S')}-{uuid.uuid4().hex[:4]}"
+    clock.begin("train", f"Training: ray job {name}, {cfg.run.steps} steps; requests go on meanwhile")
+    trickle = Trickle(cfg, endpoint.url, endpoint.model_id, problems)
+    trickle.start()
+    try:
+        succeeded = _train(cfg, args, urls["dashboard"], folder, name)
+    finally:
+        trickle.stop()
+    if not succeeded:
+        raise UserError(f"the training job {name} failed; its log is above and in the Ray dashboard {urls['dashboard']}")
+
+    clock.begin("after", "Measuring the same problems again")
+    after = _measured(cfg, tokenizer, endpoint, problems)
+    clock.end()
+    result = json.loads((folder / name / "result.json").read_text())
+    report = _demo_report.build(cfg, before, after, trickle, result, clock.seconds, urls)
+    _demo_report.write(report, before, after, tokenizer, folder / "demo", urls["mlflow"], result["mlflow_run_id"], cfg)
+    print(_demo_report.text(report, before, after, tokenizer), flush=True)
+    return 1 if report["failed_requests"] else 0
+
+
+def _first_policy(model: Path) -> dict[str, Any]:
+    from pipeline.weights import read_manifest
+
+    return {"version": 0, "folder": str(model), "digest": read_manifest(model).digest}
+
+
+def _measured(cfg: RunConfig, tokenizer: Any, endpoint: client.Endpoint, problems: list) -> _measure.Measured:
+    with tqdm(total=len(problems) * cfg.evaluation.samples, unit="reply") as bar:
+        measured = _measure.through_endpoint(cfg, tokenizer, endpoint.url, endpoint.model_id, problems, bar.update)
+    columns: dict[str, Summary] = {"all": measured.summary, **measured.by_source()}
+    print(_measure.table(columns), flush=True)
+    return measured
+
+
+def _train(cfg: RunConfig, args: argparse.Namespace, dashboard: str, folder: Path, name: str) -> bool:
+    overrides = [*args.overrides, f"run.name={name}", f"storage.uri={folder}", "publish.endpoint=true"]
+    job = submit(dashboard, ["python", "-m", "jobs.train", "--config", args.config, *overrides], name)
+    with tqdm(total=cfg.run.steps, unit="step") as bar:
+
+        def show(line: str) -> None:
+            bar.write(line)
+            if line.startswith("step "):
+                bar.update(int(line.split()[1].split("/")[0]) - bar.n)
+
+        return follow(job, show)
+
+
+def _arguments(parser: argparse.ArgumentParser) -> None:
+    parser.set_defaults(config=str(resolve_path(PRESET)))
+    parser.add_argument("--folder", default=RUNS, help="where services, runs and the report are kept (default: runs)")
+
+
+def _plan(cfg: RunConfig) -> str:
+    return f"Ray, MLflow and a storage folder; an endpoint with {cfg.model.path}; a job of {cfg.run.steps} steps"
+
+
+if __name__ == "__main__":
+    sys.exit(run_command("demo", __doc__, main, _arguments, _plan))

@@ -1,0 +1,159 @@
+"""Local services of a run: `python -m jobs.services up|down|status [--folder runs/services]`.
+
+`up` starts a Ray head and an MLflow server on free loopback ports and prints their addresses; what already runs is
+kept, what has died is replaced. `down` ends exactly what `up` started. `status` exits with 1 when something is down.
+"""
+
+import argparse
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from jobs._launches import mlflow_launch, ray_launch
+from jobs._services import (
+    Launch,
+    Service,
+    ServiceError,
+    await_answer,
+    free_port,
+    locked,
+    read_state,
+    root_process,
+    spawn,
+    stop,
+    write_state,
+)
+from pipeline.config import UserError
+
+FOLDER = "runs/services"
+ORDER = ("mlflow", "ray")  # Ray's jobs are told where MLflow is, so it starts second and ends first
+
+
+def up(
+    folder: str | Path = FOLDER,
+    *,
+    cpus: int = 8,
+    dashboard_port: int = 0,
+    gcs_port: int = 0,
+    mlflow_port: int = 0,
+    only: tuple[str, ...] = ORDER,
+) -> dict[str, Service]:
+    """Starts what is not running yet and returns all services by name.
+
+    A port of 0 means any free one. Raises UserError for a taken port and ServiceError when a service does not come
+    up; in both cases the services this call had started are ended again.
+    """
+    folder = Path(folder).resolve()
+    with locked(folder):
+        services = read_state(folder)
+        # A Ray head that still runs was told this address, so a replaced MLflow goes back to it when it can.
+        former_port = _still_free(services["mlflow"].ports.get("http", 0)) if "mlflow" in services else 0
+
+        def launch(name: str) -> Launch:
+            if name == "mlflow":
+                return mlflow_launch(folder, mlflow_port or former_port)
+            tracking_uri = services["mlflow"].urls.get("mlflow") if "mlflow" in services else None
+            return ray_launch(cpus=cpus, dashboard_port=dashboard_port, gcs_port=gcs_port, tracking_uri=tracking_uri)
+
+        return _bring_up(folder, services, [name for name in ORDER if name in only], launch)
+
+
+def _still_free(port: int) -> int:
+    try:
+        return free_port(port)
+    except UserError:
+        return 0
+
+
+def _bring_up(
+    folder: Path, services: dict[str, Service], names: list[str], launch: Callable[[str], Launch]
+) -> dict[str, Service]:
+    fresh: dict[str, str] = {}
+    try:
+        for name in names:
+            if name in services and root_process(services[name]):
+                continue
+            if name in services:
+                stop(services.pop(name))  # its first process is gone; end what that left behind
+            plan = launch(name)
+            services[name] = spawn(plan, folder)
+            fresh[name] = plan.ready_url
+            write_state(folder, services)
+        for name, url in fresh.items():
+            await_answer(services[name], url)
+    except BaseException:
+        for name in reversed(fresh):
+            stop(services.pop(name))
+        write_state(folder, services)
+        raise
+    return services
+
+
+def down(folder: str | Path = FOLDER) -> list[str]:
+    """Ends every service in the state file, with all its descendants; returns their names. Fine when none runs."""
+    folder = Path(folder).resolve()
+    if not folder.is_dir():
+        return []
+    with locked(folder):
+        services = read_state(folder)
+        ended = []
+        for name in [*reversed(ORDER)]:
+            if name in services:
+                stop(services[name])
+                del services[name]
+                write_state(folder, services)
+                ended.append(name)
+        return ended
+
+
+def status(folder: str | Path = FOLDER) -> dict[str, tuple[Service, bool]]:
+    """Every known service with whether its first process still runs."""
+    return {name: (service, root_process(service) is not None) for name, service in read_state(Path(folder)).items()}
+
+
+def _print(service: Service, state: str) -> None:
+    addresses = "  ".join(f"{role} {url}" for role, url in service.urls.items())
+    print(f"{service.name:8} {state:8} pid {service.pid:<8} {addresses}", flush=True)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m jobs.services", description=__doc__.splitlines()[0])
+    parser.add_argument("action", choices=["up", "down", "status"])
+    parser.add_argument("--folder", default=FOLDER, help="where the state, the logs and MLflow's data are kept")
+    parser.add_argument("--cpus", type=int, default=8, help="logical CPUs of the Ray head (default 8)")
+    for name in ("dashboard", "gcs", "mlflow"):
+        parser.add_argument(f"--{name}-port", type=int, default=0, help="0 (default): a free port")
+    return parser
+
+
+def _run(options: argparse.Namespace) -> int:
+    if options.action == "down":
+        ended = down(options.folder)
+        print(f"ended: {', '.join(ended)}" if ended else "nothing was running")
+        return 0
+    if options.action == "status":
+        known = status(options.folder)
+        for service, alive in known.values():
+            _print(service, "up" if alive else "down")
+        return 0 if len(known) == len(ORDER) and all(alive for _, alive in known.values()) else 1
+    ports = {name: getattr(options, name) for name in ("dashboard_port", "gcs_port", "mlflow_port")}
+    for service in up(options.folder, cpus=options.cpus, **ports).values():
+        _print(service, "up")
+    return 0
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Runs the command line; 0 on success, 1 when a service fails, 2 for a mistake in the call."""
+    options = _parser().parse_args(arguments)
+    try:
+        return _run(options)
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    except ServiceError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,57 @@
+"""Relative paths: against the current directory, else against the repository root."""
+
+from pathlib import Path
+
+from pipeline.config.schema import RunConfig, Source
+
+ROOT = Path(__file__).resolve().parents[2]  # the folder above pipeline/
+
+
+def resolve_path(path: str) -> Path:
+    """The absolute path of an existing file or folder; where neither place has it, the one under the current
+    directory (for the reader's error message)."""
+    given = Path(path).expanduser()
+    here = Path.cwd() / given
+    if not here.exists() and (ROOT / given).exists():
+        return ROOT / given
+    return here
+
+
+def _absolute_if_there(path: str) -> str:
+    found = resolve_path(path)
+    return str(found) if found.exists() else path
+
+
+def _absolute_source(source: Source) -> Source:
+    return source.model_copy(update={"path": _absolute_if_there(source.path)}) if source.path else source
+
+
+def resolve_paths(cfg: RunConfig) -> RunConfig:
+    """`cfg` with absolute model, problem and storage paths: worker processes have another current directory.
+
+    What does not exist stays as it was written, for the reader's error. Results go under the current directory,
+    never under the repository root.
+    """
+    uri = cfg.storage.uri
+    if "://" not in uri:
+        uri = str(Path.cwd() / Path(uri).expanduser())
+    problems = cfg.problems.model_copy(
+        update={
+            "train": [_absolute_source(s) for s in cfg.problems.train],
+            "held_out": [_absolute_source(s) for s in cfg.problems.held_out],
+        }
+    )
+    model = cfg.model.model_copy(update={"path": _absolute_if_there(cfg.model.path)})
+    storage = cfg.storage.model_copy(update={"uri": uri})
+    return cfg.model_copy(update={"model": model, "problems": problems, "storage": storage})
+
+
+def portable(value: object) -> object:
+    """Nested plain data with every path under the repository root made relative to it."""
+    if isinstance(value, dict):
+        return {key: portable(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [portable(item) for item in value]
+    if isinstance(value, str) and value.startswith(f"{ROOT}/"):
+        return value[len(str(ROOT)) + 1 :]
+    return value

@@ -1,0 +1,103 @@
+"""Asks an OpenAI-compatible endpoint and turns its replies into traces, by token ids."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from pipeline.config import Evaluation
+from pipeline.problems import Problem, sample_seed
+from pipeline.traces import Stop, Trace, VersionSpan
+
+STOPS = {"stop": Stop.EOS, "length": Stop.LENGTH}
+
+
+@dataclass
+class Replies:
+    """What came back: a trace a served request, and the requests that failed, by reason."""
+
+    traces: list[Trace] = field(default_factory=list)
+    failures: list[str] = field(default_factory=list)
+    versions: set[str] = field(default_factory=set)
+
+    @property
+    def requests(self) -> int:
+        """Requests sent."""
+        return len(self.traces) + len(self.failures)
+
+
+def version_of(fingerprint: str | None) -> int:
+    """The policy version in a reply's `system_fingerprint` (`v<version>-<digest>`); ValueError without one."""
+    if not fingerprint or not fingerprint.startswith("v"):
+        raise ValueError(f"the reply does not say which weights made it (system_fingerprint={fingerprint!r})")
+    return int(fingerprint[1:].split("-")[0])
+
+
+def to_trace(problem: Problem, sample: int, reply: dict) -> Trace:
+    """A trace from a chat completion asked for with `return_token_ids`; log-probs are not asked for (zeros)."""
+    choice = reply["choices"][0]
+    token_ids = choice.get("token_ids")
+    if token_ids is None:
+        raise ValueError("the endpoint does not return token ids; it must honour `return_token_ids`")
+    stop = STOPS.get(choice["finish_reason"], Stop.ABORT)
+    if stop is Stop.ABORT:
+        raise ValueError(f"the reply was cut short (finish_reason={choice['finish_reason']!r})")
+    message = choice["message"]
+    text = (message.get("reasoning") or message.get("reasoning_content") or "") + (message.get("content") or "")
+    return Trace(
+        problem_id=problem.id,
+        sample=sample,
+        prompt_ids=tuple(reply.get("prompt_token_ids") or ()),
+        token_ids=tuple(token_ids),
+        logprobs=(0.0,) * len(token_ids),
+        versions=(VersionSpan(version_of(reply.get("system_fingerprint")), 0, len(token_ids)),),
+        stop=stop,
+        text=text,
+    )
+
+
+class EndpointClient:
+    """A thin asynchronous client that never retries, so that every failure is seen and counted."""
+
+    def __init__(self, base_url: str, model: str, options: Evaluation, max_tokens: int, api_key: str = "none") -> None:
+        from openai import AsyncOpenAI
+
+        self.model, self.options, self.max_tokens = model, options, max_tokens
+        self.client = AsyncOpenAI(
+            base_url=f"{base_url.rstrip('/')}/v1", api_key=api_key, max_retries=0, timeout=options.request_timeout_s
+        )
+
+    async def ask(self, problem: Problem, sample: int, seed: int) -> Trace:
+        """One reply to one problem. Raises openai's errors and ValueError for a reply that cannot be used."""
+        reply = await self.client.chat.completions.create(
+            model=self.model,
+            messages=[{"role": "user", "content": problem.prompt}],
+            max_tokens=self.max_tokens,
+            temperature=self.options.temperature,
+            top_p=self.options.top_p,
+            seed=sample_seed(f"{problem.id}/{sample}", 0, seed),
+            extra_body={"return_token_ids": True},
+        )
+        return to_trace(problem, sample, reply.model_dump())
+
+    async def ask_all(
+        self, problems: Sequence[Problem], seed: int, on_done: Callable[[int], object] = lambda count: None
+    ) -> Replies:
+        """`options.samples` replies to each problem, `options.concurrency` at a time."""
+        from openai import OpenAIError
+
+        replies, gate = Replies(), asyncio.Semaphore(self.options.concurrency)
+
+        async def one(problem: Problem, sample: int) -> None:
+            async with gate:
+                try:
+                    replies.traces.append(await self.ask(problem, sample, seed))
+                except (OpenAIError, ValueError) as error:
+                    replies.failures.append(f"{type(error).__name__}: {error}")
+            on_done(1)
+
+        await asyncio.gather(*(one(p, s) for p in problems for s in range(self.options.samples)))
+        return replies
+
+    async def close(self) -> None:
+        """Closes connections."""
+        await self.client.close()

@@ -1,0 +1,71 @@
+"""Puts a run's parts together from its config; the only place that knows them all."""
+
+import logging
+from collections.abc import Sequence
+from typing import Any
+
+from pipeline.config import RunConfig, UserError
+from pipeline.curriculum import kappa_rule
+from pipeline.judge import PrefixRequest, PrefixResult
+from pipeline.loop.collect import Collector, Prompts
+from pipeline.loop.issuing import Issuer
+from pipeline.loop.pool import RolloutPool
+from pipeline.loop.waiting import Waits
+from pipeline.problems import Problem, load_problems, overlap
+from pipeline.rewards import build
+from pipeline.traces import Marks
+
+logger = logging.getLogger(__name__)
+
+
+class RemoteJudge:
+    """The judge actor behind the judge's own interface."""
+
+    def __init__(self, actor: Any) -> None:
+        self.actor = actor
+
+    async def find_prefixes(self, requests: Sequence[PrefixRequest]) -> list[PrefixResult]:
+        """One result a request; nothing is sent when there is nothing to judge."""
+        return await self.actor.find_prefixes.remote(list(requests)) if requests else []
+
+
+def load_tokenizer(model_path: str) -> Any:
+    """The model folder's tokenizer, as vLLM and the endpoint load it."""
+    from transformers import AutoTokenizer
+
+    return AutoTokenizer.from_pretrained(model_path)
+
+
+def load_split(cfg: RunConfig, split: str) -> list[Problem]:
+    """Training (`train`) or held-out (`held_out`) problems of a run."""
+    return load_problems(getattr(cfg.problems, split), cfg.run.seed)
+
+
+def build_collector(cfg: RunConfig, pool: RolloutPool, judge: Any, waits: Waits) -> Collector:
+    """The collector of a run. UserError for data, model or options that cannot work."""
+    tokenizer = load_tokenizer(cfg.model.path)
+    room = cfg.engine.max_model_len - cfg.rollout.max_new_tokens
+    prompts = Prompts(tokenizer, cfg.problems.prompt_suffix, room)
+    problems = load_split(cfg, "train")
+    fitting = prompts.fitting(problems)
+    if len(fitting) < len(problems):
+        logger.warning("%d of %d training prompts exceed %d tokens; left out", len(problems) - len(fitting), len(problems), room)
+    if len(fitting) < cfg.rollout.prompts_per_step:
+        raise UserError(
+            f"{len(fitting)} training problems do not fill one step of rollout.prompts_per_step="
+            f"{cfg.rollout.prompts_per_step}; add problems or lower it"
+        )
+    shared = overlap(fitting, load_split(cfg, "held_out")) if cfg.problems.held_out else []
+    if shared:
+        logger.warning("%d held-out prompts are also trained on, such as %r", len(shared), shared[0])
+    return Collector(
+        cfg=cfg,
+        issuer=Issuer(fitting, cfg.run.seed),
+        prompts=prompts,
+        marks=Marks.from_tokenizer(tokenizer, cfg.model.think_end),
+        strategy=build(cfg.reward),
+        rule=kappa_rule(cfg.curriculum),
+        pool=pool,
+        judge=RemoteJudge(judge),
+        waits=waits,
+    )

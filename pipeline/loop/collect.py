@@ -1,0 +1,200 @@
+"""One step's batch: issue problems, sample, score, sort into kept and dropped, reward."""
+
+import asyncio
+import math
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pipeline.config import RunConfig, UserError
+from pipeline.curriculum import BatchFiller, Filled, Rule, classify
+from pipeline.engine import GenerateRequest
+from pipeline.evaluation import ScoredTrace, grade_traces
+from pipeline.evaluation.scoring import with_prefixes
+from pipeline.learner import TokenStreams
+from pipeline.loop.issuing import Issuer
+from pipeline.loop.ledger import Ledger, State
+from pipeline.loop.pool import RolloutPool
+from pipeline.loop.scoring import ScoredGroup, Signals, to_streams, token_signals
+from pipeline.loop.step_metrics import (
+    Numbers,
+    curriculum_metrics,
+    rollout_metrics,
+    segment_ratio,
+    signal_metrics,
+    version_metrics,
+)
+from pipeline.loop.waiting import Waits
+from pipeline.problems import Problem, sample_seed
+from pipeline.rewards import RewardStrategy
+from pipeline.traces import Group, Marks
+
+OVERSAMPLE = 1.25  # a further round asks for a little more than is missing, since some groups will be dropped
+
+
+@dataclass(frozen=True)
+class Collected:
+    """A batch on its way to the learner, and what is known of it."""
+
+    step: int
+    streams: TokenStreams
+    groups: tuple[ScoredGroup, ...]
+    rewards: tuple[Signals, ...]
+    advantages: tuple[Signals, ...]
+    metrics: Numbers
+    nrp_ratio: float | None
+    easy_share: float
+
+
+class Prompts:
+    """Problems as token ids, through the model's chat template."""
+
+    def __init__(self, tokenizer: Any, suffix: str, max_tokens: int) -> None:
+        self.tokenizer, self.suffix, self.max_tokens = tokenizer, suffix, max_tokens
+
+    def ids(self, problem: Problem) -> list[int]:
+        """Token ids [P] of one problem, ready for the model to think."""
+        text = f"{problem.prompt}\n{self.suffix}" if self.suffix else problem.prompt
+        messages = [{"role": "user", "content": text}]
+        rendered = self.tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+        return list(self.tokenizer.encode(rendered, add_special_tokens=False))
+
+    def fitting(self, problems: Sequence[Problem]) -> list[Problem]:
+        """Problems whose prompt leaves room for a response; UserError when none does."""
+        kept = [problem for problem in problems if len(self.ids(problem)) <= self.max_tokens]
+        if not kept:
+            raise UserError(
+                f"no training prompt fits into {self.max_tokens} tokens (engine.max_model_len less "
+                "rollout.max_new_tokens); raise the first or lower the second"
+            )
+        return kept
+
+
+class Collector:
+    """Makes the batches of one run. Holds the issuer, the ledger and the curriculum's rule: all that a resume needs."""
+
+    def __init__(
+        self,
+        cfg: RunConfig,
+        issuer: Issuer,
+        prompts: Prompts,
+        marks: Marks,
+        strategy: RewardStrategy,
+        rule: Rule,
+        pool: RolloutPool,
+        judge: Any,
+        waits: Waits,
+    ) -> None:
+        self.cfg, self.issuer, self.prompts, self.marks = cfg, issuer, prompts, marks
+        self.strategy, self.rule, self.pool, self.judge, self.waits = strategy, rule, pool, judge, waits
+        self.ledger = Ledger()
+
+    async def collect(self, step: int) -> Collected:
+        """Samples until the batch is full. BatchNotFilled (a UserError) after curriculum.max_rounds."""
+        wanted = self.cfg.rollout.prompts_per_step
+        filler: BatchFiller[ScoredGroup] = BatchFiller(
+            wanted, self.rule.kappa, self.cfg.curriculum.max_rounds, self.cfg.curriculum.allow_partial
+        )
+        sampled: list[ScoredGroup] = []
+        seconds: dict[str, float] = {"rollout": 0.0, "grade": 0.0, "judge": 0.0}
+        while not filler.done:
+            count = wanted if not filler.rounds else math.ceil(OVERSAMPLE * filler.missing)
+            groups = await self._round(count, seconds)
+            filler.add((group, classify(group.verdicts)) for group in groups)
+            sampled += groups
+        batch = filler.result()
+        for group, reason in batch.dropped:
+            self.ledger.move(group.issue_id, State.DROPPED, reason.value)
+        return self._rewarded(step, batch, sampled, filler.easy_share, seconds)
+
+    def trained(self, collected: Collected) -> None:
+        """Notes the batch as trained and lets the curriculum move."""
+        for group in collected.groups:
+            self.ledger.move(group.issue_id, State.TRAINED, str(collected.step))
+        self.rule.update(collected.nrp_ratio, collected.easy_share)
+
+    async def _round(self, count: int, seconds: dict[str, float]) -> list[ScoredGroup]:
+        drawn = self.issuer.draw(count)
+        problems = {self.ledger.issue(problem.id, epoch): (problem, epoch) for problem, epoch in drawn}
+        started = time.monotonic()
+        groups = await self.pool.generate([self._request(key, *pair) for key, pair in problems.items()])
+        seconds["rollout"] += time.monotonic() - started
+        scored = await self._score(groups, {p.id: p for p, _ in problems.values()}, seconds)
+        for group in scored:
+            self.ledger.move(group.issue_id, State.SCORED)
+        return scored
+
+    def _request(self, issue_id: str, problem: Problem, epoch: int) -> GenerateRequest:
+        rollout = self.cfg.rollout
+        return GenerateRequest(
+            issue_id=issue_id,
+            problem_id=problem.id,
+            prompt_ids=tuple(self.prompts.ids(problem)),
+            n=rollout.group_size,
+            seed=sample_seed(problem.id, epoch, self.cfg.run.seed),
+            temperature=rollout.temperature,
+            top_p=rollout.top_p,
+            max_new_tokens=rollout.max_new_tokens,
+        )
+
+    async def _score(
+        self, groups: Sequence[Group], problems: Mapping[str, Problem], seconds: dict[str, float]
+    ) -> list[ScoredGroup]:
+        traces = [trace for group in groups for trace in group.traces]
+        started = time.monotonic()
+        tokenizer = self.prompts.tokenizer
+        with self.waits.note("the grader"):
+            graded = await asyncio.to_thread(grade_traces, traces, problems, tokenizer, self.marks)
+        seconds["grade"] += time.monotonic() - started
+        started = time.monotonic()
+        finding = self.waits.within("the judge", self.cfg.judge.deadline_s, self._judged(graded, problems))
+        scored = await finding if self.strategy.needs_prefix else graded
+        seconds["judge"] += time.monotonic() - started
+        return regroup(groups, scored, problems)
+
+    async def _judged(self, graded: list[ScoredTrace], problems: Mapping[str, Problem]) -> list[ScoredTrace]:
+        return await with_prefixes(graded, problems, self.prompts.tokenizer, self.judge)
+
+    def _rewarded(
+        self,
+        step: int,
+        batch: Filled[ScoredGroup],
+        sampled: list[ScoredGroup],
+        easy_share: float,
+        seconds: Mapping[str, float],
+    ) -> Collected:
+        longest = self.cfg.rollout.max_new_tokens
+        signals = [token_signals(group, self.strategy, longest) for group in batch.groups]
+        rewards, advantages = tuple(r for r, _ in signals), tuple(a for _, a in signals)
+        tokens = sum(trace.length for group in sampled for trace in group.traces)
+        metrics = {
+            **rollout_metrics(sampled),
+            **curriculum_metrics(batch, self.rule.kappa, easy_share),
+            **signal_metrics(batch.groups, rewards, advantages),
+            **version_metrics(batch.groups, step, self.cfg.loop.max_staleness),
+            **{f"seconds_{part}": value for part, value in seconds.items()},
+            "tokens_per_second": tokens / max(seconds["rollout"], 1e-9),
+        }
+        return Collected(
+            step=step,
+            streams=to_streams(batch.groups, advantages),
+            groups=batch.groups,
+            rewards=rewards,
+            advantages=advantages,
+            metrics=metrics,
+            nrp_ratio=segment_ratio(batch.groups),
+            easy_share=easy_share,
+        )
+
+
+def regroup(
+    groups: Sequence[Group], scored: Sequence[ScoredTrace], problems: Mapping[str, Problem]
+) -> list[ScoredGroup]:
+    """Scored traces, given in the groups' order, back in their groups."""
+    found, start = [], 0
+    for group in groups:
+        end = start + len(group.traces)
+        found.append(ScoredGroup(group.issue_id, problems[group.problem_id], tuple(scored[start:end])))
+        start = end
+    return found

@@ -1,0 +1,15 @@
+"""One reader a kind of source: `read(source, seed) -> rows`. Their libraries are imported when first used."""
+
+from collections.abc import Callable
+
+from pipeline.config import Source
+from pipeline.problems.rows import Row
+from pipeline.problems.sources import generated, hub, jsonl, parquet, reasoning_gym
+
+READERS: dict[str, Callable[[Source, int], list[Row]]] = {
+    "tiny": generated.read,
+    "reasoning_gym": reasoning_gym.read,
+    "parquet": parquet.read,
+    "jsonl": jsonl.read,
+    "hub": hub.read,
+}

@@ -1,0 +1,115 @@
+"""The tiny world: problems small enough for two cores, in three families.
+
+- `chain_sum`: reasoning-gym's chain_sum with one-digit terms. Thinking after the first answer is redundant.
+- `search`: which two of the labelled numbers add up to the target? Candidates are tried and rejected on the way,
+  so reconsideration belongs to the necessary prefix.
+- `compare`: which of two sums is larger, by value? Taught, but never trained on with rewards: for transfer.
+
+Train and held-out problems never share a prompt: the prompt's own digest decides the split.
+"""
+
+import hashlib
+import itertools
+import random
+from collections.abc import Callable, Iterator
+
+from pipeline.config import UserError, nearest
+from pipeline.problems.problem import Problem
+
+LABELS = "abcde"
+HELD_OUT_ONE_IN = 8
+
+
+def split_of(prompt: str) -> str:
+    """`held_out` for one prompt in eight, by digest; `train` for the others."""
+    return "held_out" if hashlib.sha256(prompt.encode()).digest()[0] % HELD_OUT_ONE_IN == 0 else "train"
+
+
+def _chain_terms(rng: random.Random, low: int, high: int) -> Iterator[str]:
+    from reasoning_gym import create_dataset
+
+    while True:
+        batch = create_dataset(
+            "chain_sum", size=512, seed=rng.randrange(2**31), min_terms=low, max_terms=high, min_digits=1, max_digits=1
+        )
+        for entry in batch:
+            yield entry["metadata"]["expression"]
+
+
+def evaluate_chain(expression: str) -> list[str]:
+    """The expression and each reduction of its two leading terms: `4 + 3 - 2` gives itself, `7 - 2` and `5`."""
+    first, *rest = expression.split(" ")
+    lines, total = [expression], int(first)
+    for sign, term in zip(rest[::2], rest[1::2], strict=True):
+        total += int(term) if sign == "+" else -int(term)
+        rest = rest[2:]
+        lines.append(" ".join([str(total), *rest]))
+    return lines
+
+
+def _chain_sum(rng: random.Random, min_terms: int = 2, max_terms: int = 6) -> Iterator[tuple[str, str, dict]]:
+    for expression in _chain_terms(rng, min_terms, max_terms):
+        terms = (len(expression.split(" ")) + 1) // 2
+        yield f"{expression} = ?", evaluate_chain(expression)[-1], {"terms": terms, "expression": expression}
+
+
+def _search(rng: random.Random, min_numbers: int = 3, max_numbers: int = 5) -> Iterator[tuple[str, str, dict]]:
+    while True:
+        count = rng.randint(min_numbers, max_numbers)
+        numbers = [rng.randint(1, 9) for _ in range(count)]
+        pairs = list(itertools.combinations(range(count), 2))
+        left, right = rng.choice(pairs)
+        target = numbers[left] + numbers[right]
+        if sum(numbers[i] + numbers[j] == target for i, j in pairs) != 1:
+            continue
+        named = ", ".join(f"{LABELS[i]} = {value}" for i, value in enumerate(numbers))
+        yield (
+            f"{named}. Which two add up to {target}?",
+            f"{LABELS[left]}, {LABELS[right]}",
+            {"numbers": numbers, "target": target, "trials": pairs.index((left, right)) + 1},
+        )
+
+
+def _compare(rng: random.Random, min_terms: int = 2, max_terms: int = 3) -> Iterator[tuple[str, str, dict]]:
+    expressions = _chain_terms(rng, min_terms, max_terms)
+    while True:
+        one, two = next(expressions), next(expressions)
+        values = [int(evaluate_chain(e)[-1]) for e in (one, two)]
+        if values[0] != values[1]:
+            yield f"Which is more, {one} or {two}?", str(max(values)), {"expressions": [one, two]}
+
+
+FAMILIES: dict[str, Callable[..., Iterator[tuple[str, str, dict]]]] = {
+    "chain_sum": _chain_sum,
+    "search": _search,
+    "compare": _compare,
+}
+
+
+def generate(family: str, size: int, split: str, seed: int, options: dict[str, object]) -> list[Problem]:
+    """`size` distinct problems of one family and split, the same for the same seed.
+
+    `options` go to the family (min_terms and max_terms, or min_numbers and max_numbers). Raises UserError for an
+    unknown family, split or option, or when the family has too few distinct problems.
+    """
+    if family not in FAMILIES:
+        raise UserError(f"no tiny family '{family}'{nearest(family, FAMILIES)}")
+    if split not in ("train", "held_out"):
+        raise UserError(f"the tiny world has no split '{split}'; use 'train' or 'held_out'")
+    rng = random.Random(f"{family}/{split}/{seed}")
+    try:
+        stream = FAMILIES[family](rng, **options)
+    except TypeError as error:
+        raise UserError(f"tiny family '{family}' does not take these options: {error}") from None
+    found: dict[str, Problem] = {}
+    for drawn in range(200 * size + 1000):
+        if len(found) == size:
+            return list(found.values())
+        prompt, gold, meta = next(stream)
+        if prompt not in found and split_of(prompt) == split:
+            key = hashlib.sha256(prompt.encode()).hexdigest()[:12]
+            found[prompt] = Problem(f"{family}-{key}", prompt, gold, f"tiny/{family}", {"family": family, **meta})
+    raise UserError(
+        f"tiny family '{family}' gave only {len(found)} distinct {split} problems of {size} asked ({drawn} drawn); "
+        "ask for fewer or widen its options"
+    )

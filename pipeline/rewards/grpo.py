@@ -1,0 +1,27 @@
+"""GRPO: one reward for the whole response, 1 if correct and 0 if not. The plain baseline."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from pipeline.rewards.outcome import Outcome
+from pipeline.rewards.strategy import FloatArray, check_outcomes
+
+
+@dataclass(frozen=True)
+class Grpo:
+    """Correctness alone; length and the necessary prefix play no part."""
+
+    name: ClassVar[str] = "grpo"
+    needs_prefix: ClassVar[bool] = False
+
+    def token_rewards(self, outcomes: Sequence[Outcome], width: int, max_length: int) -> FloatArray:
+        """Rewards [G, W]: the sequence reward broadcast over all W positions, padding included.
+
+        Since each row is constant, the per-position advantage equals the usual sequence-level one.
+        """
+        check_outcomes(outcomes, width, max_length)
+        correct_G = np.array([outcome.correct for outcome in outcomes], dtype=np.float64)
+        return np.repeat(correct_G[:, None], width, axis=1)

@@ -1,0 +1,34 @@
+"""Traces: sampled answers in token ids, their thinking part, its segments, and the necessary prefix."""
+
+from pipeline.traces.marks import Marks
+from pipeline.traces.offsets import Offsets, token_offsets
+from pipeline.traces.segment import prefix_length, segment
+from pipeline.traces.thinking import (
+    Thinking,
+    answer_text,
+    opens_thinking,
+    segment_texts,
+    split_thinking,
+    split_thinking_text,
+    without_tags,
+)
+from pipeline.traces.trace import Group, Stop, Trace, VersionSpan
+
+__all__ = [
+    "Group",
+    "Marks",
+    "Offsets",
+    "Stop",
+    "Thinking",
+    "Trace",
+    "VersionSpan",
+    "answer_text",
+    "opens_thinking",
+    "prefix_length",
+    "segment",
+    "segment_texts",
+    "split_thinking",
+    "split_thinking_text",
+    "token_offsets",
+    "without_tags",
+]

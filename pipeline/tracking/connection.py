@@ -1,0 +1,127 @@
+"""Reach an MLflow store, or say within a deadline why not."""
+
+import logging
+import os
+import re
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+from pipeline.config import RunConfig, UserError
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+
+logger = logging.getLogger(__name__)
+T = TypeVar("T")
+
+_SETTINGS = {
+    "MLFLOW_DISABLE_TELEMETRY": "true",
+    "MLFLOW_HTTP_REQUEST_TIMEOUT": "30",  # seconds a call; MLflow's own default is 120
+    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1",  # retries are ours: bounded, counted and visible
+    "MLFLOW_ENABLE_ASYNC_LOGGING": "false",
+    "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false",
+    "GIT_PYTHON_REFRESH": "quiet",
+}
+_PERMANENT = {"INVALID_PARAMETER_VALUE", "RESOURCE_DOES_NOT_EXIST", "PERMISSION_DENIED", "UNAUTHENTICATED"}
+
+
+class TrackingError(RuntimeError):
+    """The store could not be written or read where the caller cannot go on without."""
+
+
+def shown(uri: str) -> str:
+    """`uri` without its password, for messages."""
+    return re.sub(r"(//[^/:@]*):[^/@]*@", r"\1:***@", uri)
+
+
+def tracking_uri(config: RunConfig) -> str:
+    """`tracking.uri`, else MLFLOW_TRACKING_URI, else a sqlite file in the storage folder (`runs/` for a bucket)."""
+    if uri := config.tracking.uri or os.environ.get("MLFLOW_TRACKING_URI"):
+        return uri
+    folder = Path("runs") if "://" in config.storage.uri else Path(config.storage.uri)
+    return f"sqlite:///{(folder / 'mlflow.db').resolve()}"
+
+
+def sqlite_folder(uri: str) -> Path | None:
+    """The folder of a sqlite store; None for any other."""
+    match = re.fullmatch(r"sqlite:///(.+)", uri)
+    return Path(match[1]).resolve().parent if match else None
+
+
+def connect(uri: str, deadline_s: float = 120) -> "MlflowClient":
+    """A client whose store has answered once. UserError when it does not within `deadline_s`, or the URI is no good.
+
+    A new sqlite store is created on the way, which takes a few seconds.
+    """
+    for name, value in _SETTINGS.items():
+        os.environ.setdefault(name, value)
+    _make_folder(uri)
+    found: list[MlflowClient] = []
+    failed: list[Exception] = []
+
+    def reach() -> None:
+        try:
+            found.append(_reach(uri))
+        except Exception as error:  # noqa: BLE001 (any back end's error; raised below)
+            failed.append(error)
+
+    thread = threading.Thread(target=reach, daemon=True, name="mlflow-connect")
+    thread.start()
+    thread.join(deadline_s)
+    if found:
+        return found[0]
+    why = first_line(failed[0]) if failed else f"no answer within {deadline_s:g} s"
+    raise UserError(
+        f"the MLflow store '{shown(uri)}' cannot be used ({why}); start the server, or set tracking.uri to one that "
+        "answers, for example sqlite:///runs/mlflow.db"
+    ) from (failed[0] if failed else None)
+
+
+def _reach(uri: str) -> "MlflowClient":
+    from mlflow import MlflowClient
+
+    client = MlflowClient(tracking_uri=uri, registry_uri=uri)
+    client.search_experiments(max_results=1)
+    return client
+
+
+def _make_folder(uri: str) -> None:
+    folder = sqlite_folder(uri)
+    if folder is None:
+        return
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(
+            f"the folder of the MLflow store '{uri}' cannot be made ({error.strerror}); set tracking.uri to a place "
+            "that can be written"
+        ) from error
+
+
+def first_line(error: BaseException) -> str:
+    """The beginning of an error's text, on one line."""
+    lines = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {shown(lines[0])[:300]}" if lines else type(error).__name__
+
+
+def is_permanent(error: BaseException) -> bool:
+    """True where trying again cannot help: the call itself is refused."""
+    return getattr(error, "error_code", None) in _PERMANENT or isinstance(error, FileNotFoundError | TypeError)
+
+
+def insist(action: Callable[[], T], counters: Counter[str], *, tries: int, pause_s: float) -> T:
+    """`action()`, tried up to `tries` times with a doubling pause; the last error is raised."""
+    for attempt in range(tries):
+        try:
+            return action()
+        except Exception as error:
+            if is_permanent(error) or attempt + 1 == tries:
+                raise
+            counters["retries"] += 1
+            logger.info("MLflow did not take a call (%s); trying again", first_line(error))
+            time.sleep(pause_s * 2**attempt)
+    raise ValueError("tries must be at least 1")

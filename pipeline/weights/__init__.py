@@ -1,0 +1,67 @@
+"""Weights: snapshots with an identity. Written whole, checked before use, compared after loading.
+
+The manifest's names need no torch; everything else is imported when it is first asked for.
+"""
+
+import importlib
+from typing import TYPE_CHECKING
+
+from pipeline.weights.manifest import (
+    MANIFEST_NAME,
+    WEIGHTS_NAME,
+    Manifest,
+    Snapshot,
+    SnapshotError,
+    TensorEntry,
+    read_manifest,
+    tensors_digest,
+)
+
+if TYPE_CHECKING:
+    from pipeline.weights.names import canonical, load_into, map_names, match_names
+    from pipeline.weights.sidecars import check_tokenizer
+    from pipeline.weights.snapshot import write_snapshot
+    from pipeline.weights.tensors import describe, read_tensors
+    from pipeline.weights.verification import verify, verify_loaded
+
+_WITH_TORCH = {
+    "canonical": "names",
+    "load_into": "names",
+    "map_names": "names",
+    "match_names": "names",
+    "check_tokenizer": "sidecars",
+    "write_snapshot": "snapshot",
+    "describe": "tensors",
+    "read_tensors": "tensors",
+    "verify": "verification",
+    "verify_loaded": "verification",
+}
+
+__all__ = [
+    "MANIFEST_NAME",
+    "WEIGHTS_NAME",
+    "Manifest",
+    "Snapshot",
+    "SnapshotError",
+    "TensorEntry",
+    "canonical",
+    "check_tokenizer",
+    "describe",
+    "load_into",
+    "map_names",
+    "match_names",
+    "read_manifest",
+    "read_tensors",
+    "tensors_digest",
+    "verify",
+    "verify_loaded",
+    "write_snapshot",
+]
+
+
+def __getattr__(name: str) -> object:
+    if name not in _WITH_TORCH:
+        raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
+    value = getattr(importlib.import_module(f"{__name__}.{_WITH_TORCH[name]}"), name)
+    globals()[name] = value
+    return value

@@ -1,0 +1,268 @@
+"""Deploys and swaps the endpoint from outside the cluster, over HTTP. Needs neither Ray nor vLLM.
+
+The Serve config is the truth: its `user_config` names the policy, so a restarted or new replica comes up on it. A
+swap is done when every replica of the deployment has answered with the wanted version and digest.
+"""
+
+import copy
+import socket
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import httpx
+
+from pipeline.config import UserError, schema
+from pipeline.engine.options import EngineOptions, engine_env
+from serve.policy import Policy, policy_from
+
+APP = "policy"
+IMPORT_PATH = "serve.app:build"
+SERVER = "HotSwapServer"  # Serve names the deployment <server class>:<model id>
+STATUS_ROUTE = "/admin/version"
+POLL_S = 0.2
+HTTP_TIMEOUT_S = 10.0
+DASHBOARD_TIMEOUT_S = 120.0  # its first answer about Serve takes tens of seconds on few cores
+FAILED = ("DEPLOY_FAILED", "UNHEALTHY")
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """Where the endpoint answers (`url`, without /v1) and what each replica holds."""
+
+    url: str
+    model_id: str
+    replicas: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class SwapReport:
+    """`seconds` from the request to the last confirmation; `replicas` their status by replica id."""
+
+    seconds: float
+    version: int
+    digest: str
+    replicas: dict[str, dict[str, Any]]
+
+
+class SwapRefused(RuntimeError):
+    """A replica refused the snapshot; the endpoint was set back to what it served before."""
+
+
+class SwapTimeout(TimeoutError):
+    """Not every replica confirmed in time; the text names those that did not."""
+
+
+# --- public ----------------------------------------------------------------------------------------------------------
+
+
+def deploy(
+    dashboard_url: str,
+    serve_cfg: schema.Serve,
+    model_path: str,
+    user_config: Mapping[str, object],
+    *,
+    engine_cfg: schema.Engine | None = None,
+    app: str = APP,
+) -> Endpoint:
+    """Deploys the model and waits until every replica confirms the policy of `user_config`.
+
+    Other applications of the cluster are kept. Raises UserError for a wrong policy or a port that Serve cannot take,
+    RuntimeError with Serve's message when the deployment fails, SwapTimeout after `serve_cfg.start_deadline_s`.
+    """
+    policy = policy_from(user_config)
+    engine = engine_cfg or schema.Engine()
+    env = engine_env(EngineOptions.from_config(engine)) | {"VLLM_CPU_OMP_THREADS_BIND": "nobind"}
+    before = details(dashboard_url)
+    config = {
+        "name": app,
+        "route_prefix": "/",
+        "import_path": IMPORT_PATH,
+        "runtime_env": {"env_vars": env},
+        "args": {
+            "model_path": model_path,
+            "serve": serve_cfg.model_dump(mode="json", exclude={"host", "port"}),
+            "engine": engine.model_dump(mode="json", exclude_unset=True),
+        },
+        "deployments": [{"name": deployment_name(serve_cfg.model_id), "user_config": policy.as_config()}],
+    }
+    _put(dashboard_url, with_app(before, config, _http_options(before, serve_cfg)))
+    return _confirm(dashboard_url, app, policy, serve_cfg.start_deadline_s)
+
+
+def swap(
+    dashboard_url: str, version: int, folder: str, digest: str, deadline: float, *, mode: str = "wait", app: str = APP
+) -> SwapReport:
+    """Swaps every replica to the snapshot and waits, at most `deadline` seconds, until all have confirmed it.
+
+    Raises SwapRefused when a replica refuses it (the former policy is then asked for again), SwapTimeout, and
+    UserError when no such application runs.
+    """
+    start = time.monotonic()
+    policy = policy_from({"version": version, "folder": folder, "digest": digest, "mode": mode})
+    before = details(dashboard_url)
+    config = copy.deepcopy(_app_config(before, app))
+    former = config["deployments"][0]["user_config"]
+    refusals = {name: reply["refusals"] for name, reply in _replies(_url(before)).items()}
+    config["deployments"][0]["user_config"] = policy.as_config()
+    _put(dashboard_url, with_app(before, config, before["http_options"]))
+    try:
+        endpoint = _confirm(dashboard_url, app, policy, deadline, refusals)
+    except SwapRefused:
+        config["deployments"][0]["user_config"] = former
+        _put(dashboard_url, with_app(before, config, before["http_options"]))
+        _confirm(dashboard_url, app, policy_from(former), deadline)
+        raise
+    return SwapReport(time.monotonic() - start, version, digest, endpoint.replicas)
+
+
+def status(dashboard_url: str, *, app: str = APP) -> Endpoint:
+    """The endpoint's address and what each running replica says it holds. UserError when it is not deployed."""
+    now = details(dashboard_url)
+    config = _app_config(now, app)
+    return Endpoint(_url(now), config["args"]["serve"]["model_id"], _replies(_url(now)))
+
+
+def deployment_name(model_id: str) -> str:
+    """Serve's name of the replicas' deployment."""
+    return f"{SERVER}:{model_id.replace('/', '--').replace('.', '_')}"
+
+
+# --- Serve's REST interface ------------------------------------------------------------------------------------------
+
+
+def details(dashboard_url: str) -> dict[str, Any]:
+    """What Serve runs, as its REST interface tells it. UserError when no dashboard answers there."""
+    try:
+        reply = httpx.get(f"{dashboard_url}/api/serve/applications/", timeout=DASHBOARD_TIMEOUT_S, trust_env=False)
+    except httpx.TransportError as error:
+        raise UserError(
+            f"no Ray dashboard answers at {dashboard_url} ({error}): start one with `python -m jobs.services up`"
+        ) from error
+    return _checked(reply).json()
+
+
+def _put(dashboard_url: str, config: dict[str, Any]) -> None:
+    url = f"{dashboard_url}/api/serve/applications/"
+    # The first PUT starts Serve's controller and proxy before it answers.
+    _checked(httpx.put(url, json=config, timeout=DASHBOARD_TIMEOUT_S, trust_env=False))
+
+
+def _checked(reply: httpx.Response) -> httpx.Response:
+    if not reply.is_success:
+        raise RuntimeError(f"{reply.request.method} {reply.request.url} gave {reply.status_code}: {reply.text[:2000]}")
+    return reply
+
+
+def with_app(before: Mapping[str, Any], config: dict[str, Any], http_options: Mapping[str, Any]) -> dict[str, Any]:
+    """The whole Serve config: all applications that were deployed by config stay, `config` is added or replaced."""
+    others = [
+        entry["deployed_app_config"]
+        for name, entry in before.get("applications", {}).items()
+        if name != config["name"] and entry.get("deployed_app_config")
+    ]
+    address = {key: http_options[key] for key in ("host", "port")}
+    return {"proxy_location": "HeadOnly", "http_options": address, "applications": [*others, config]}
+
+
+def _http_options(before: Mapping[str, Any], serve_cfg: schema.Serve) -> dict[str, Any]:
+    """Where the proxy listens. It is one for the whole cluster and cannot move once it is there."""
+    running = before.get("http_options") if before.get("proxies") else None
+    if not running:
+        return {"host": serve_cfg.host, "port": serve_cfg.port or _free_port(serve_cfg.host)}
+    if serve_cfg.port not in (0, running["port"]):
+        raise UserError(
+            f"serve.port is {serve_cfg.port}, but Serve on this cluster already listens on {running['port']}: "
+            "set that port or 0, or restart the cluster"
+        )
+    return running
+
+
+def _free_port(host: str) -> int:
+    with socket.socket() as probe:
+        probe.bind((host, 0))
+        return probe.getsockname()[1]
+
+
+def _url(now: Mapping[str, Any]) -> str:
+    options = now["http_options"]
+    host = "127.0.0.1" if options["host"] == "0.0.0.0" else options["host"]
+    return f"http://{host}:{options['port']}"
+
+
+def _app_config(now: Mapping[str, Any], app: str) -> dict[str, Any]:
+    entry = now.get("applications", {}).get(app)
+    if not entry or not entry.get("deployed_app_config"):
+        raise UserError(f"Serve runs no application '{app}': deploy it first with `python -m jobs.serve`")
+    return entry["deployed_app_config"]
+
+
+# --- confirmation ----------------------------------------------------------------------------------------------------
+
+
+def _replies(url: str) -> dict[str, dict[str, Any]]:
+    """Each running replica's own word, by replica id; empty while the endpoint does not answer."""
+    try:
+        reply = httpx.get(url + STATUS_ROUTE, timeout=HTTP_TIMEOUT_S, trust_env=False)
+    except httpx.TransportError:
+        return {}
+    return {entry["replica"]: entry for entry in reply.json()["replicas"]} if reply.is_success else {}
+
+
+def missing(replicas: list[Mapping[str, Any]], wanted: int, replies: Mapping[str, Any], policy: Policy) -> list[str]:
+    """Whom a confirmation still waits for, one text a replica. `replicas` as Serve lists them, `wanted` how many."""
+    texts = []
+    for replica in replicas:
+        name, reply = replica["replica_id"], replies.get(replica["replica_id"])
+        if reply is None:
+            texts.append(f"{name} ({replica['state']}, no answer)")
+        elif (reply["version"], reply["digest"]) != (policy.version, policy.digest):
+            texts.append(f"{name} ({replica['state']}, still on version {reply['version']})")
+    return texts + ["a replica that is not there yet"] * (wanted - len(replicas))
+
+
+def refused(replies: Mapping[str, Mapping[str, Any]], before: Mapping[str, int], policy: Policy) -> dict[str, str]:
+    """Reasons by replica id of those that refused `policy` since `before` (their counts of refusals then)."""
+    reasons = {}
+    for name, reply in replies.items():
+        last = reply["last_refusal"]
+        fresh = reply["refusals"] > before.get(name, 0)
+        if last and fresh and (last["version"], last["digest"]) == (policy.version, policy.digest):
+            reasons[name] = last["reason"]
+    return reasons
+
+
+def _confirm(
+    dashboard_url: str, app: str, policy: Policy, deadline: float, refusals: Mapping[str, int] | None = None
+) -> Endpoint:
+    end = time.monotonic() + deadline
+    while True:
+        endpoint, waiting = _look(dashboard_url, app, policy, refusals)
+        if not waiting:
+            return endpoint
+        if time.monotonic() > end:
+            raise SwapTimeout(
+                f"version {policy.version} was not confirmed within {deadline:.0f} s; waiting for: {'; '.join(waiting)}"
+            )
+        time.sleep(POLL_S)
+
+
+def _look(
+    dashboard_url: str, app: str, policy: Policy, refusals: Mapping[str, int] | None
+) -> tuple[Endpoint, list[str]]:
+    now = details(dashboard_url)
+    entry = now.get("applications", {}).get(app, {})
+    if entry.get("status") in FAILED:
+        raise RuntimeError(f"application '{app}' is {entry['status']}: {entry.get('message', '')[-2000:]}")
+    model_id = _app_config(now, app)["args"]["serve"]["model_id"]
+    deployment = entry.get("deployments", {}).get(deployment_name(model_id))
+    if not deployment or entry["status"] == "NOT_STARTED":
+        return Endpoint(_url(now), model_id), [f"application '{app}' ({entry.get('status', 'not known yet')})"]
+    replies = _replies(_url(now))
+    if refusals is not None and (reasons := refused(replies, refusals, policy)):
+        raise SwapRefused("; ".join(f"replica {name}: {reason}" for name, reason in reasons.items()))
+    waiting = missing(deployment["replicas"], deployment["target_num_replicas"], replies, policy)
+    if not waiting and entry["status"] != "RUNNING":
+        waiting = [f"application '{app}' ({entry['status']})"]
+    return Endpoint(_url(now), model_id, replies), waiting

@@ -1,0 +1,174 @@
+"""The gate and the order of a swap, with an engine that writes down what is done to it."""
+
+import asyncio
+
+import pytest
+
+from pipeline.config import UserError
+from serve.gate import Gate
+from serve.policy import Policy
+from serve.swap import SwapFailed, Swapper
+
+V1, V2 = Policy(1, "/1", "d1" * 8), Policy(2, "/2", "d2" * 8)
+
+
+class Engine:
+    def __init__(self, fails=(), wrong=()):
+        self.calls, self.fails, self.wrong, self.holds = [], set(fails), set(wrong), None
+
+    async def pause(self, mode):
+        self.calls.append(f"pause {mode}")
+
+    async def load(self, policy):
+        self.calls.append(f"load {policy.version}")
+        if policy.version in self.fails:
+            raise RuntimeError("disk is gone")
+        self.holds = policy.version
+        return "other" if policy.version in self.wrong else policy.digest
+
+    async def resume(self):
+        self.calls.append("resume")
+
+
+def accept(policy):
+    return None
+
+
+def refuse_second(policy):
+    if policy.version == 2:
+        raise UserError("tensor 'a' holds NaN or infinity")
+
+
+def swapper(engine, verify=accept, drain_s=5.0):
+    return Swapper(engine, Gate(), verify, drain_s=drain_s)
+
+
+async def request(gate, steps, seen):
+    async with gate.admit() as admission:
+        for _ in range(steps):
+            await asyncio.sleep(0.005)
+        seen.append(admission.fingerprint)
+
+
+def test_requests_wait_until_weights_are_confirmed():
+    async def run():
+        swap, seen = swapper(Engine()), []
+        waiting = asyncio.create_task(request(swap._gate, 1, seen))
+        await asyncio.sleep(0.02)
+        assert seen == [] and swap.state()["waiting"] == 1
+        await swap.adopt(V1)
+        await waiting
+        assert seen == [V1.fingerprint]
+
+    asyncio.run(run())
+
+
+def test_wait_gives_every_request_one_version():
+    async def run():
+        engine, seen = Engine(), []
+        swap = swapper(engine)
+        await swap.adopt(V1)
+        before = [asyncio.create_task(request(swap._gate, 60, seen)) for _ in range(10)]
+        await asyncio.sleep(0.01)
+        change = asyncio.create_task(swap.to(V2))
+        while swap._gate._opened.is_set():
+            await asyncio.sleep(0.001)
+        after = [asyncio.create_task(request(swap._gate, 5, seen)) for _ in range(10)]
+        await asyncio.gather(change, *before, *after)
+        assert engine.calls == ["pause wait", "load 2", "resume"]
+        assert sorted(seen) == [V1.fingerprint] * 10 + [V2.fingerprint] * 10
+        assert swap.state()["mixed"] == 0 and swap.state()["drained"] is True
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize(("policy", "drain_s"), [(V2, 0.02), (Policy(2, "/2", V2.digest, "keep"), 5.0)])
+def test_keep_marks_replies_that_mix_versions(policy, drain_s):
+    async def run():
+        engine, seen = Engine(), []
+        swap = swapper(engine, drain_s=drain_s)
+        await swap.adopt(V1)
+        running = asyncio.create_task(request(swap._gate, 30, seen))
+        await asyncio.sleep(0.01)
+        await swap.to(policy)
+        assert seen == []  # the swap did not wait for it
+        await running
+        assert engine.calls[0] == "pause keep"
+        assert seen == [f"{V1.fingerprint}+{V2.fingerprint}"]
+        assert swap.state()["mixed"] == 1 and swap.state()["drained"] is False
+
+    asyncio.run(run())
+
+
+def test_refused_snapshot_leaves_the_old_one_untouched():
+    async def run():
+        engine = Engine()
+        swap = swapper(engine, refuse_second)
+        await swap.adopt(V1)
+        await swap.to(V2)
+        assert engine.calls == [] and swap.current == V1
+        assert swap.state()["last_refusal"]["reason"] == "tensor 'a' holds NaN or infinity"
+        await request(swap._gate, 1, seen := [])
+        assert seen == [V1.fingerprint]
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("fault", ["fails", "wrong"])
+def test_failed_load_goes_back_to_the_old_weights(fault):
+    async def run():
+        engine = Engine(**{fault: [2]})
+        swap = swapper(engine)
+        await swap.adopt(V1)
+        await swap.to(V2)
+        assert engine.calls == ["pause wait", "load 2", "load 1", "resume"]
+        assert engine.holds == 1 and swap.current == V1 and swap.refusals == 1 and swap.broken is None
+
+    asyncio.run(run())
+
+
+def test_without_any_good_weights_the_replica_is_broken():
+    async def run():
+        engine = Engine(fails=[1, 2])
+        swap = swapper(engine)
+        await swap.adopt(V1)
+        with pytest.raises(SwapFailed):
+            await swap.to(V2)
+        assert swap.broken and "resume" not in engine.calls
+
+    asyncio.run(run())
+
+
+def test_first_policy_must_be_good():
+    async def run():
+        with pytest.raises(SwapFailed, match="NaN"):
+            await swapper(Engine(), refuse_second).to(V2)
+        with pytest.raises(SwapFailed, match="digest"):
+            swapper(Engine()).refuse_config({"version": 1}, "user_config.digest is missing")
+
+    asyncio.run(run())
+
+
+def test_same_policy_again_does_nothing():
+    async def run():
+        engine = Engine()
+        swap = swapper(engine)
+        await swap.adopt(V1)
+        await swap.to(Policy(1, "/moved", V1.digest))
+        assert engine.calls == [] and swap.swaps == 0
+
+    asyncio.run(run())
+
+
+def test_an_abandoned_request_leaves_the_gate():
+    async def run():
+        swap = swapper(Engine())
+        await swap.adopt(V1)
+        task = asyncio.create_task(request(swap._gate, 1000, []))
+        await asyncio.sleep(0.01)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        assert swap.state()["inside"] == 0
+        await asyncio.wait_for(swap.to(V2), 1)
+
+    asyncio.run(run())
