@@ -35,7 +35,7 @@ def build(
     seconds: dict[str, float],
     urls: dict[str, str],
 ) -> Report:
-    """The report. `requests` and `failed_requests` count all sent to the endpoint: both measurements and the trickle."""
+    """The report. `requests` and `failed_requests` count all sent: both measurements and the trickle."""
     swaps = [event for event in result["publications"] if event.get("swapped")]
     failures = [*before.failures, *after.failures, *trickle.failures]
     return {
@@ -63,8 +63,8 @@ def build(
     }
 
 
-def example_pairs(before: Measured, after: Measured, tokenizer: Any, most: int = 2) -> list[tuple[TraceView, TraceView]]:
-    """The same problems before and after, one of each source: right both times, with the most redundant tokens before."""
+def example_pairs(before: Measured, after: Measured, tokenizer: Any) -> list[tuple[TraceView, TraceView]]:
+    """One problem of each source before and after: right both times, with the most redundant tokens before."""
 
     def redundant(scored: ScoredTrace) -> int:
         return scored.think_length - (scored.prefix_length or scored.think_length)
@@ -80,7 +80,7 @@ def example_pairs(before: Measured, after: Measured, tokenizer: Any, most: int =
         problem = before.problems[scored.trace.problem_id]
         return view(ScoredGroup(problem.id, problem, (scored,)), scored, tokenizer)
 
-    return [(shown(one), shown(two)) for one, two in list(pairs.values())[:most]]
+    return [(shown(one), shown(two)) for one, two in pairs.values()]
 
 
 def text(report: Report, before: Measured, after: Measured, tokenizer: Any) -> str:

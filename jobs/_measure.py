@@ -7,6 +7,7 @@ from typing import Any
 
 from pipeline.config import RunConfig
 from pipeline.evaluation import EndpointClient, ScoredTrace, Summary, score_traces, summarise
+from pipeline.grading import configure
 from pipeline.judge import JudgeActor
 from pipeline.problems import Problem
 from pipeline.traces import Marks, Trace
@@ -42,8 +43,11 @@ class Measured:
         }
 
 
-async def score(cfg: RunConfig, tokenizer: Any, problems: Sequence[Problem], traces: Sequence[Trace]) -> list[ScoredTrace]:
+async def score(
+    cfg: RunConfig, tokenizer: Any, problems: Sequence[Problem], traces: Sequence[Trace]
+) -> list[ScoredTrace]:
     """Grades and judges, in this process, with the functions training uses."""
+    configure(cfg.grading.workers, cfg.grading.deadline_s)
     marks = Marks.from_tokenizer(tokenizer, cfg.model.think_end)
     by_id = {problem.id: problem for problem in problems}
     return await score_traces(traces, by_id, tokenizer, marks, JudgeActor(cfg.judge))

@@ -17,6 +17,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import TextIO
 
 import httpx
 import psutil
@@ -27,7 +28,8 @@ HOST = "127.0.0.1"
 MARK = "PIPELINE_SERVICE_MARK"  # environment variable that every process of a service inherits
 LOG_LINES = 15
 CLOCK_SLACK_S = 1.0  # start times are derived from the boot time, which clock corrections move a little
-START_DEADLINE_S = 120.0
+START_DEADLINE_S = 240.0  # minutes only where many programs share few cores
+LOCK_DEADLINE_S = 300.0
 STOP_GRACE_S = 10.0
 KILL_DEADLINE_S = 10.0
 
@@ -82,11 +84,26 @@ def free_port(asked: int = 0) -> int:
 
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Holds the folder's lock, so that two commands never start or end the same services at once."""
+    """Holds the folder's lock, so that two commands never start or end the same services at once.
+
+    ServiceError when another command holds it for longer than a start may take.
+    """
     folder.mkdir(parents=True, exist_ok=True)
+    deadline = time.monotonic() + LOCK_DEADLINE_S
     with (folder / "services.lock").open("w") as handle:
-        fcntl.flock(handle, fcntl.LOCK_EX)
+        while not _locks(handle):
+            if time.monotonic() > deadline:
+                raise ServiceError(f"another command has held {handle.name} for {LOCK_DEADLINE_S:.0f} s; end it first")
+            time.sleep(0.1)
         yield
+
+
+def _locks(handle: TextIO) -> bool:
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def read_state(folder: Path) -> dict[str, Service]:
@@ -244,9 +261,9 @@ def await_answer(service: Service, url: str, deadline_s: float = START_DEADLINE_
 
 
 def answers(url: str) -> bool:
-    """True when `url` gives a 2xx reply within two seconds."""
+    """True when `url` gives a 2xx reply within five seconds."""
     try:
-        return httpx.get(url, timeout=2.0, trust_env=False).is_success
+        return httpx.get(url, timeout=5.0, trust_env=False).is_success
     except httpx.HTTPError:
         return False
 

@@ -10,7 +10,9 @@ from pipeline.config import UserError
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKED = ("pipeline", "jobs", "serve", "infra")  # all that a job imports or reads
-EXCLUDES = ["/*", *(f"!/{top}/" for top in PACKED), "__pycache__/", ".*", "*.key", "*.pem"]
+# Ray tests folders without their slash and the root as ".": a pattern that matches one hides all that is in it.
+KEPT = [pattern for top in PACKED for pattern in (f"!/{top}", f"!/{top}/**")]
+EXCLUDES = ["/[!.]*", *KEPT, "__pycache__", ".?*", "*.key", "*.pem"]
 LIMIT_BYTES = 100 << 20
 
 
@@ -54,7 +56,8 @@ def submit(dashboard: str, entrypoint: Sequence[str], job_id: str, env: dict[str
     check_package(package())
     client = JobSubmissionClient(dashboard)
     runtime_env = {"working_dir": str(ROOT), "excludes": EXCLUDES, "env_vars": {"PYTHONUNBUFFERED": "1", **(env or {})}}
-    return Job(client, client.submit_job(entrypoint=shlex.join(entrypoint), submission_id=job_id, runtime_env=runtime_env))
+    command = shlex.join(entrypoint)
+    return Job(client, client.submit_job(entrypoint=command, submission_id=job_id, runtime_env=runtime_env))
 
 
 def follow(job: Job, show: Callable[[str], None]) -> bool:

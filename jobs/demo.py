@@ -78,7 +78,7 @@ def main(cfg: RunConfig, args: argparse.Namespace) -> int:
     finally:
         trickle.stop()
     if not succeeded:
-        raise UserError(f"the training job {name} failed; its log is above and in the Ray dashboard {urls['dashboard']}")
+        raise UserError(f"the training job {name} failed; its log is above and at {urls['dashboard']}")
 
     clock.begin("after", "Measuring the same problems again")
     after = _measured(cfg, tokenizer, endpoint, problems)

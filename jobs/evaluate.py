@@ -1,6 +1,6 @@
-"""Measure a model on the config's held-out problems: `python -m jobs.evaluate --config FILE --model FOLDER|URL`.
+"""Measure a model on held-out problems: `python -m jobs.evaluate --config FILE --model FOLDER|URL`.
 
-Reports accuracy, tokens a reply, the share of thinking up to the first right answer (NRP) and tokens per correct answer.
+Reports accuracy, tokens a reply, the share of thinking up to the first right answer (NRP), tokens per correct answer.
 """
 
 import argparse
@@ -47,9 +47,8 @@ def main(cfg: RunConfig, args: argparse.Namespace) -> int:
 
 
 def _through_engine(cfg: RunConfig, folder: str, problems: list, on_done: Any) -> _measure.Measured:
-    from pipeline.loop.evaluate import sample
-
     from pipeline.loop.assemble import load_tokenizer
+    from pipeline.loop.evaluate import sample
 
     tokenizer = load_tokenizer(folder)
     with cluster(namespace="evaluate"):

@@ -4,25 +4,30 @@ import argparse
 import shutil
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 from jobs._cli import run_command
 from jobs._services import read_state
 from pipeline.config import RunConfig, UserError, check_model_folder, config_digest
 from pipeline.weights import MANIFEST_NAME, Snapshot, read_manifest
-from serve.client import deploy
+from serve.client import SwapTimeout, deploy
 from serve.policy import Policy, fingerprint
 
 SERVICES = "runs/services"
 
 
 def main(cfg: RunConfig, args: argparse.Namespace) -> int:
-    """Deploys `model.path` and prints the address once every replica has confirmed its weights."""
+    """Deploys `model.path` and prints the address once every replica has confirmed its weights; 1 when none does."""
     dashboard = args.dashboard or local_dashboard(args.services)
     folder = check_model_folder(cfg.model.path)
     snapshot = as_snapshot(folder, results_folder(cfg), cfg)
     policy = Policy(snapshot.version, snapshot.uri, snapshot.manifest.digest, cfg.serve.swap_mode)
-    endpoint = deploy(dashboard, cfg.serve, snapshot.uri, policy.as_config(), engine_cfg=cfg.engine)
+    try:
+        endpoint = deploy(dashboard, cfg.serve, snapshot.uri, policy.as_config(), engine_cfg=cfg.engine)
+    except (SwapTimeout, RuntimeError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
     mark = fingerprint(policy.version, policy.digest)
     print(f"endpoint {endpoint.url}/v1  model {endpoint.model_id}  weights {mark}  replicas {len(endpoint.replicas)}")
     return 0
@@ -97,5 +102,10 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--services", metavar="FOLDER", default=SERVICES, help="folder of `jobs.services`")
 
 
+def command(argv: Sequence[str] | None = None) -> int:
+    """Runs the command line (None: the process's own) and returns the exit code."""
+    return run_command("serve", __doc__.splitlines()[0], main, extra_args=_arguments, plan=plan, argv=argv)
+
+
 if __name__ == "__main__":
-    sys.exit(run_command("serve", __doc__.splitlines()[0], main, extra_args=_arguments, plan=plan))
+    sys.exit(command())

@@ -35,7 +35,7 @@ def _check_endpoint(cfg: RunConfig, dashboard: str | None) -> None:
     if not cfg.publish.endpoint:
         return
     if not dashboard:
-        raise UserError("publish.endpoint needs a cluster with a Serve application; submit this job to one, or set it off")
+        raise UserError("publish.endpoint needs a cluster that serves a model; submit this job to one, or set it off")
     client.status(dashboard)
 
 

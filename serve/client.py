@@ -265,4 +265,6 @@ def _look(
     waiting = missing(deployment["replicas"], deployment["target_num_replicas"], replies, policy)
     if not waiting and entry["status"] != "RUNNING":
         waiting = [f"application '{app}' ({entry['status']})"]
+    if waiting and (told := deployment.get("message")):
+        waiting.append(f"Serve says: {told}")  # such as which resources the cluster lacks
     return Endpoint(_url(now), model_id, replies), waiting

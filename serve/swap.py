@@ -79,8 +79,8 @@ class Swapper:
             if await self._accepted(policy):
                 try:
                     await self._exchange(policy)
-                except SwapFailed as error:
-                    self.broken = str(error)
+                except Exception as error:
+                    self.broken = str(error) or type(error).__name__
                     raise
                 self.last_seconds = time.monotonic() - start
         if self.current is None:

@@ -1,18 +1,20 @@
 """What a run is: the schema, its files and overrides, and checks that need neither torch nor Ray."""
 
 from pipeline.config.checks import Resources, check_model_folder, check_resources
-from pipeline.config.errors import UserError, nearest
+from pipeline.config.errors import UserError, nearest, user_error_in
 from pipeline.config.load import config_digest, load_config, to_yaml
 from pipeline.config.paths import ROOT, resolve_path, resolve_paths
-from pipeline.config.schema import Columns, RunConfig, Source
+from pipeline.config.schema import Columns, Evaluation, RunConfig, Source, WarmStart
 
 __all__ = [
     "ROOT",
     "Columns",
+    "Evaluation",
     "Resources",
     "RunConfig",
     "Source",
     "UserError",
+    "WarmStart",
     "check_model_folder",
     "check_resources",
     "config_digest",
@@ -21,4 +23,5 @@ __all__ = [
     "resolve_path",
     "resolve_paths",
     "to_yaml",
+    "user_error_in",
 ]

@@ -16,3 +16,13 @@ def nearest(name: str, known: Iterable[str]) -> str:
     names = sorted(known)
     close = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
     return f"; did you mean '{close[0]}'?" if close else f"; known: {', '.join(names)}"
+
+
+def user_error_in(error: BaseException | None) -> UserError | None:
+    """The user's mistake that a chain of exceptions began with, also across processes (`cause`), if there is one."""
+    found = None
+    while error is not None:
+        if type(error) is UserError or (isinstance(error, UserError) and not hasattr(error, "cause")):
+            found = error
+        error = getattr(error, "cause", None) or error.__cause__
+    return found

@@ -37,7 +37,7 @@ def _takes_bool(annotation: object) -> bool:
 
 
 class Run(Section):
-    name: str = Field("run", pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
+    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")] | None = None  # None: a new one each time
     seed: int = 0
     steps: Positive = 40
     resume: bool = True
@@ -228,6 +228,25 @@ class Evaluation(Section):
     request_timeout_s: Seconds = 120
 
 
+class WarmStart(Section):
+    """Teaching a small model from nothing. Ranks, ZeRO stage, betas, decay and clipping are those of `learner`."""
+
+    steps: Positive = 1600
+    tokens_per_step: Positive = 4096
+    lr: Annotated[float, Field(gt=0)] = 3e-3
+    lr_floor: Share = 0.03  # of lr, at the end of the cosine
+    warmup_steps: NonNegative = 50
+    hidden: Positive = 128
+    layers: Positive = 4
+    heads: Positive = 4
+    intermediate: Positive = 384
+    slip: Share = 0.1  # chance that an attempt in a demonstration goes wrong
+    min_checks: NonNegative = 1  # attempts after the first
+    max_checks: NonNegative = 3
+    log_every: Positive = 10
+    checkpoint_every: Positive = 200
+
+
 class RunConfig(Section):
     """One run, whole. Parts are named after the rooms that read them."""
 
@@ -247,6 +266,7 @@ class RunConfig(Section):
     publish: Publish = Publish()
     serve: Serve = Serve()
     evaluation: Evaluation = Evaluation()
+    warm_start: WarmStart = WarmStart()
 
     @model_validator(mode="after")
     def _fits(self) -> "RunConfig":

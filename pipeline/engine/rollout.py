@@ -65,7 +65,7 @@ class RolloutEngine:
         self._folder.check_length(options.max_model_len)
         if digest:
             await asyncio.to_thread(verify, model_dir, digest)
-        os.environ.update(engine_env(options))
+        os.environ.update(engine_env(options))  # for variables read late; thread counts must be set before the process
         self._loop = StepLoop(lambda: _build(model_dir, options, version), self.name)
         try:
             engine = await self._within(self._loop.start(), deadline_s, f"start with {model_dir}")
@@ -200,9 +200,11 @@ class RolloutEngine:
             raise
 
     def _check_order(self, version: int, allow_older: bool) -> None:
+        if allow_older or not self.digest:  # without a digest it has never been told what it serves
+            return
         if version == self.version:
             raise self._refused(f"it already serves other weights as version {version}")
-        if version < self.version and not allow_older:
+        if version < self.version:
             raise self._refused(f"going back to version {version} needs allow_older")
 
     async def _check_folder(self, folder: str | Path, version: int, digest: str, base: ModelFolder) -> None:

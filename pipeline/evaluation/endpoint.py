@@ -17,7 +17,6 @@ class Replies:
 
     traces: list[Trace] = field(default_factory=list)
     failures: list[str] = field(default_factory=list)
-    versions: set[str] = field(default_factory=set)
 
     @property
     def requests(self) -> int:
@@ -34,6 +33,8 @@ def version_of(fingerprint: str | None) -> int:
 
 def to_trace(problem: Problem, sample: int, reply: dict) -> Trace:
     """A trace from a chat completion asked for with `return_token_ids`; log-probs are not asked for (zeros)."""
+    if not reply.get("choices"):
+        raise ValueError("the reply holds no choices")
     choice = reply["choices"][0]
     token_ids = choice.get("token_ids")
     if token_ids is None:

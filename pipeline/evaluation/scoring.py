@@ -3,12 +3,12 @@
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Any, Protocol
 
 from pipeline.grading import Verdict, grade_response
 from pipeline.judge import PrefixRequest, PrefixResult
 from pipeline.problems import Problem
-from pipeline.traces import Marks, Trace, answer_text, segment, segment_texts, split_thinking
+from pipeline.traces import Marks, Thinking, Trace, answer_text, segment, segment_texts, split_thinking
 
 CORRECT = {Verdict.RIGHT: True, Verdict.WRONG: False, Verdict.UNKNOWN: None}
 
@@ -57,14 +57,14 @@ def dissect(trace: Trace, marks: Marks) -> ScoredTrace:
     return ScoredTrace(trace, segments, thinking.think_length, thinking.answer_start, thinking.ends_seen)
 
 
-def _graded(scored: ScoredTrace, problem: Problem, tokenizer: object) -> ScoredTrace:
-    thinking = split_thinking(scored.trace.token_ids, tokenizer)
+def _graded(scored: ScoredTrace, problem: Problem, tokenizer: Any) -> ScoredTrace:
+    thinking = Thinking(scored.think_length, scored.answer_start, scored.ends_seen)
     text = answer_text(scored.trace.token_ids, thinking, tokenizer)
     return replace(scored, correct=CORRECT[grade_response(text, problem.gold, scored.ends_seen)])
 
 
 def grade_traces(
-    traces: Sequence[Trace], problems: Mapping[str, Problem], tokenizer: object, marks: Marks
+    traces: Sequence[Trace], problems: Mapping[str, Problem], tokenizer: Any, marks: Marks
 ) -> list[ScoredTrace]:
     """Dissects and grades; `problems` by id. Blocking: the checker may take up to its deadline for odd answers."""
     return [_graded(dissect(trace, marks), problems[trace.problem_id], tokenizer) for trace in traces]
@@ -73,7 +73,7 @@ def grade_traces(
 async def score_traces(
     traces: Sequence[Trace],
     problems: Mapping[str, Problem],
-    tokenizer: object,
+    tokenizer: Any,
     marks: Marks,
     judge: PrefixFinder,
 ) -> list[ScoredTrace]:
@@ -83,7 +83,7 @@ async def score_traces(
 
 
 async def with_prefixes(
-    graded: Sequence[ScoredTrace], problems: Mapping[str, Problem], tokenizer: object, judge: PrefixFinder
+    graded: Sequence[ScoredTrace], problems: Mapping[str, Problem], tokenizer: Any, judge: PrefixFinder
 ) -> list[ScoredTrace]:
     """The graded traces with the judge's prefix on the right ones; the others are not judged."""
     requests = [

@@ -1,13 +1,15 @@
 """Start the learner's worker group under Ray Train and wait for it."""
 
 import os
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from pipeline.config import UserError
+from pipeline.config import UserError, user_error_in
 from pipeline.config.schema import RunConfig
 
 if TYPE_CHECKING:
     from ray.train import Result
+    from ray.train.torch import TorchTrainer
 
 KEPT_CHECKPOINTS = 2
 
@@ -31,35 +33,41 @@ def fit(
 
     _check(cfg, storage_path)
     try:
-        return _trainer(cfg, controller_name, namespace, run_folder, storage_path, storage_filesystem).fit()
+        from pipeline.learner.train_function import train_function
+
+        settings = {
+            "run": cfg.model_dump(mode="json"),
+            "controller": controller_name,
+            "namespace": namespace,
+            "run_folder": run_folder,
+        }
+        return torch_trainer(cfg, train_function, settings, storage_path, storage_filesystem).fit()
     except TrainingFailedError as failure:
         for rank, error in sorted(getattr(failure, "worker_failures", {}).items()):
-            mistake = _user_error(error)
+            mistake = user_error_in(error)
             if mistake is not None:
                 raise UserError(f"learner rank {rank}: {mistake}") from failure
         raise
 
 
-def _trainer(
-    cfg: RunConfig, controller: str, namespace: str, run_folder: str, storage_path: str, filesystem: Any
-) -> Any:
+def torch_trainer(
+    cfg: RunConfig,
+    function: Callable[[dict[str, Any]], None],
+    settings: dict[str, Any],
+    storage_path: str,
+    filesystem: Any = None,
+) -> "TorchTrainer":
+    """Ray Train's trainer for `learner.ranks` ranks that each run `function(settings)`."""
     from ray.train import CheckpointConfig, FailureConfig, ScalingConfig
     from ray.train import RunConfig as TrainRunConfig
     from ray.train.torch import TorchConfig, TorchTrainer
-
-    from pipeline.learner.train_function import train_function
 
     learner = cfg.learner
     gpu = learner.gpus_per_rank > 0
     resources = {"CPU": learner.cpus_per_rank} | ({"GPU": learner.gpus_per_rank} if gpu else {})
     return TorchTrainer(
-        train_function,
-        train_loop_config={
-            "run": cfg.model_dump(mode="json"),
-            "controller": controller,
-            "namespace": namespace,
-            "run_folder": run_folder,
-        },
+        function,
+        train_loop_config=settings,
         torch_config=TorchConfig(
             backend="nccl" if gpu else "gloo", timeout_s=int(3 * cfg.loop.step_deadline_s)
         ),
@@ -87,12 +95,3 @@ def _check(cfg: RunConfig, storage_path: str) -> None:
             f"run.resume is false but {earlier} holds the training state of an earlier run {cfg.run.name!r}; "
             "choose another run.name, or resume"
         )
-
-
-def _user_error(error: BaseException | None) -> UserError | None:
-    """The user's mistake inside a worker's exception, if there is one."""
-    while error is not None:
-        if isinstance(error, UserError):
-            return error
-        error = getattr(error, "cause", None) or error.__cause__
-    return None

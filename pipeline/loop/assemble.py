@@ -49,7 +49,8 @@ def build_collector(cfg: RunConfig, pool: RolloutPool, judge: Any, waits: Waits)
     problems = load_split(cfg, "train")
     fitting = prompts.fitting(problems)
     if len(fitting) < len(problems):
-        logger.warning("%d of %d training prompts exceed %d tokens; left out", len(problems) - len(fitting), len(problems), room)
+        left_out = len(problems) - len(fitting)
+        logger.warning("%d of %d training prompts exceed %d tokens; left out", left_out, len(problems), room)
     if len(fitting) < cfg.rollout.prompts_per_step:
         raise UserError(
             f"{len(fitting)} training problems do not fill one step of rollout.prompts_per_step="

@@ -147,11 +147,12 @@ class Collector:
         with self.waits.note("the grader"):
             graded = await asyncio.to_thread(grade_traces, traces, problems, tokenizer, self.marks)
         seconds["grade"] += time.monotonic() - started
+        if not self.strategy.needs_prefix:
+            return regroup(groups, graded, problems)
         started = time.monotonic()
-        finding = self.waits.within("the judge", self.cfg.judge.deadline_s, self._judged(graded, problems))
-        scored = await finding if self.strategy.needs_prefix else graded
+        judged = await self.waits.within("the judge", self.cfg.judge.deadline_s, self._judged(graded, problems))
         seconds["judge"] += time.monotonic() - started
-        return regroup(groups, scored, problems)
+        return regroup(groups, judged, problems)
 
     async def _judged(self, graded: list[ScoredTrace], problems: Mapping[str, Problem]) -> list[ScoredTrace]:
         return await with_prefixes(graded, problems, self.prompts.tokenizer, self.judge)

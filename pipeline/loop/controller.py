@@ -15,6 +15,7 @@ from typing import Any
 
 from pipeline.config import RunConfig, UserError
 from pipeline.engine.options import EngineOptions
+from pipeline.grading import configure
 from pipeline.learner import RankBatch, rank_batches
 from pipeline.loop.admission import capacity
 from pipeline.loop.assemble import build_collector
@@ -53,6 +54,7 @@ class Controller:
         self.cfg = RunConfig.model_validate(cfg)
         self.folder, self.tracker, self.publisher = Path(run_folder), tracker, publisher
         self.waits = Waits()
+        configure(self.cfg.grading.workers, self.cfg.grading.deadline_s)
         self.pool = RolloutPool(engines, self.waits, self.cfg.rollout.deadline_s)
         self.collector: Collector = build_collector(self.cfg, self.pool, judge, self.waits)
         self.version, self.digest = 0, ""
@@ -65,6 +67,7 @@ class Controller:
         self.pending: Any = None
         self.lines: deque[tuple[int, str]] = deque(maxlen=500)
         self.stopped: Exception | None = None  # why the run ends early; ranks then checkpoint and stop
+        self.handed_out = -1  # the newest step that any rank has got: the others must get it too
 
     async def begin_attempt(self, token: str) -> int:
         """A new number for a new (or restarted) group of ranks; the same token gets the same number."""
@@ -75,15 +78,25 @@ class Controller:
     async def next_batch(self, attempt: int, step: int, rank: int) -> RankBatch | None:
         """The rank's part of the batch of `step`; None after the last step, or when the run cannot go on (the ranks
         then keep what was learned; `finish` tells why)."""
-        if step >= self.cfg.run.steps or self.stopped:
+        if step >= self.cfg.run.steps or self._over(step):
             return None
         try:
             await self._weights_for(step)
+            if self._over(step):
+                return None
             self._admit(step)
-            return (await asyncio.shield(self.tasks[step])).batches[rank]
+            made = await asyncio.shield(self.tasks[step])
         except (UserError, EngineFailed, DeadlineExceeded) as error:
             self._stop(step, error)
             return None
+        if self._over(step):
+            return None
+        self.handed_out = max(self.handed_out, step)
+        return made.batches[rank]
+
+    def _over(self, step: int) -> bool:
+        """Whether the run ends before `step`; the same answer for every rank, whenever it asks."""
+        return self.stopped is not None and step > self.handed_out
 
     def _stop(self, step: int, error: Exception) -> None:
         self.stopped = self.stopped or error
@@ -189,7 +202,8 @@ class Controller:
         await self.waits.within("the tracker", 60, self.tracker.log_step.remote(step, numbers))
         if step % self.cfg.publish.every == 0 or step == self.cfg.run.steps - 1:
             page = trace_page(at.collected, self.collector.prompts.tokenizer)
-            await self.waits.within("the tracker", 60, self.tracker.log_text.remote(page, f"traces/step_{step:05d}.html"))
+            kept = self.tracker.log_text.remote(page, f"traces/step_{step:05d}.html")
+            await self.waits.within("the tracker", 60, kept)
 
     # --- checkpoints ---
 

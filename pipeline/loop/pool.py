@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeVar
 
+from pipeline.config import user_error_in
 from pipeline.engine import GenerateRequest, SwapReceipt
 from pipeline.loop.waiting import Waits
 from pipeline.traces import Group
@@ -67,6 +68,8 @@ class RolloutPool:
             try:
                 return await self.waits.within(what, self.deadline_s, call(self.actors[index], index))
             except Exception as error:
+                if mistake := user_error_in(error):
+                    raise mistake from None
                 raise EngineFailed(f"rollout engine {index} failed to {doing}: {error}") from error
 
         indices = [i for i in range(len(self.actors)) if not (skip and skip[i])]

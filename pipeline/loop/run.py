@@ -9,7 +9,7 @@ from typing import Any
 
 import ray
 
-from pipeline.config import RunConfig, UserError, check_resources, config_digest
+from pipeline.config import RunConfig, UserError, check_resources, config_digest, user_error_in
 from pipeline.engine.options import EngineOptions, engine_env
 from pipeline.loop.progress import stall_line
 
@@ -58,7 +58,9 @@ class Actors:
         self.tracker = _actor(Tracker, "tracker", cpus=0).remote(
             tracking_uri(cfg), tracking.experiment, tracking.registered_model
         )
-        self.judge = _actor(JudgeActor, "judge", cpus=cfg.judge.cpus, concurrency=4).remote(cfg.judge)
+        self.judge = _actor(JudgeActor, "judge", cpus=cfg.judge.cpus, concurrency=4).remote(
+            cfg.judge, grading=cfg.grading
+        )
         env = engine_env(EngineOptions.from_config(cfg.engine))
         self.engines = [
             _actor(
@@ -180,9 +182,9 @@ def _get(reference: Any, seconds: float, whom: str) -> Any:
         return ray.get(reference, timeout=seconds)
     except ray.exceptions.GetTimeoutError:
         raise RunFailed(f"waited {seconds:g} s for {whom}") from None
-    except ray.exceptions.RayTaskError as error:
-        if isinstance(error.cause, UserError):
-            raise error.cause from None
+    except ray.exceptions.RayError as error:
+        if mistake := user_error_in(error):
+            raise mistake from None
         raise
 
 

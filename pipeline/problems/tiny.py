@@ -50,7 +50,7 @@ def evaluate_chain(expression: str) -> list[str]:
 def _chain_sum(rng: random.Random, min_terms: int = 2, max_terms: int = 6) -> Iterator[tuple[str, str, dict]]:
     for expression in _chain_terms(rng, min_terms, max_terms):
         terms = (len(expression.split(" ")) + 1) // 2
-        yield f"{expression} = ?", evaluate_chain(expression)[-1], {"terms": terms, "expression": expression}
+        yield f"What is {expression}?", evaluate_chain(expression)[-1], {"terms": terms, "expression": expression}
 
 
 def _search(rng: random.Random, min_numbers: int = 3, max_numbers: int = 5) -> Iterator[tuple[str, str, dict]]:

@@ -23,6 +23,9 @@ class Overthinking:
     checks: tuple[int, int] = (1, 3)
 
 
+PLAIN = Overthinking(slip=0.0, checks=(0, 0))  # solves once and stops
+
+
 def _answer(value: object) -> str:
     return f"So the answer is {value}.\n"
 
@@ -35,7 +38,7 @@ def _attempt(expression: str, slip: bool, rng: random.Random) -> tuple[str, int]
         first, *rest = lines[at].split(" ")
         wrong = int(first) + rng.choice((-2, -1, 1, 2))
         lines = lines[:at] + evaluate_chain(" ".join([str(wrong), *rest]))
-    return lines[0] + "\n" + "".join(f"= {line}\n" for line in lines[1:]), int(lines[-1])
+    return f"Start: {lines[0]}\n" + "".join(f"= {line}\n" for line in lines[1:]), int(lines[-1])
 
 
 def _repeat(attempt: Callable[[], tuple[str, int]], how: Overthinking, rng: random.Random) -> tuple[str, int]:
@@ -43,6 +46,8 @@ def _repeat(attempt: Callable[[], tuple[str, int]], how: Overthinking, rng: rand
     least = 1 + rng.randint(*how.checks)
     text, value = attempt()
     text += _answer(value)
+    if how == PLAIN:
+        return text, value
     for done in itertools.count(2):
         again, new = attempt()
         text += rng.choice(OPENERS) + "\n" + again + _answer(new)
@@ -68,7 +73,7 @@ def _trial(numbers: Sequence[int], pair: tuple[int, int], target: int) -> str:
     one, two = pair
     total = numbers[one] + numbers[two]
     verdict = "yes" if total == target else "no"
-    return f"{LABELS[one]} + {LABELS[two]} = {numbers[one]} + {numbers[two]} = {total} to {target}, {verdict}.\n"
+    return f"{LABELS[one]} + {LABELS[two]} = {numbers[one]} + {numbers[two]} = {total}, want {target}: {verdict}\n"
 
 
 def _search(problem: Problem, how: Overthinking, rng: random.Random) -> tuple[str, object]:
@@ -78,7 +83,7 @@ def _search(problem: Problem, how: Overthinking, rng: random.Random) -> tuple[st
     tried = pairs[: pairs.index(right) + 1]
     text = "Wait, ".join(_trial(numbers, pair, target) for pair in tried) + _answer(problem.gold)
     others = pairs[pairs.index(right) + 1 :]
-    for _ in range(2 + rng.randint(*how.checks)):
+    for _ in range(0 if how == PLAIN else 2 + rng.randint(*how.checks)):
         if others and rng.random() < 0.5:
             text += "Alternatively, " + _trial(numbers, others.pop(0), target)
         text += rng.choice(("But let me check. ", "Hmm, again. ", "Wait, is it right? "))

@@ -1,7 +1,8 @@
-"""The tiny world's tokenizer: one token a word, number or sign, each with and without a leading space.
+"""The tiny world's tokenizer: words, whole numbers and signs.
 
-Numbers from -99 to 99 are single tokens, so that arithmetic needs no carrying inside a number. Text and tokens map
-one to one (no clean-up, no normalisation), which keeps offsets exact.
+Numbers from -99 to 99 and the labels a to e are single tokens without spaces around them, the same wherever they stand,
+so that a small model can copy them; the spaces belong to the operators. Text and tokens map one to one (no clean-up,
+no normalisation), which keeps offsets exact.
 """
 
 from pathlib import Path
@@ -12,11 +13,14 @@ from transformers import PreTrainedTokenizerFast
 SPECIAL = ["<pad>", "<eos>", "<unk>", "<|user|>", "<|assistant|>"]
 THINK = ["<think>", "</think>"]
 WORDS = (
-    "Wait But Alternatively Hmm Let Therefore So The Which Is Again the answer is let me check that again right it "
-    "differs try two add up to more or not yes no from start a b c d e"
+    "Wait But Alternatively Hmm Let Therefore So Start The Which Is What the answer is let me check that again right "
+    "it two add up to more or want yes no from start"
 ).split()
-SIGNS = [*"+-=?.,:{}()*/", "\\boxed", "\n", " "]
-PIECES = r" ?\\boxed| ?[A-Za-z]+| ?-?\d{1,2}|\n| ?[^\sA-Za-z\d]| "
+LABELS = "abcde"
+OPERATORS = "+-=*/"
+SIGNS = [*"?.,:{}()", *OPERATORS, "\\boxed", *LABELS]
+LABEL = r"[a-e](?![A-Za-z])"
+PIECES = rf" ?[+\-=*/] | ?\\boxed|-?\d{{1,2}}|(?<![A-Za-z]){LABEL}| ?(?!{LABEL})[A-Za-z]+|\n|[^\sA-Za-z\d]| "
 CHAT_TEMPLATE = (
     "{% for message in messages %}"
     "{% if message['role'] == 'assistant' %}{{ '<|assistant|>' + message['content'] + '<eos>' }}"
@@ -26,8 +30,10 @@ CHAT_TEMPLATE = (
 
 
 def _vocabulary() -> list[str]:
-    plain = [*WORDS, *[s for s in SIGNS if s.strip()], *(str(n) for n in range(-99, 100))]
-    return [*SPECIAL, *THINK, "\n", " ", *plain, *(" " + piece for piece in plain)]
+    words = [*WORDS, *(" " + word for word in WORDS)]
+    operators = [form for sign in OPERATORS for form in (f"{sign} ", f" {sign} ")]
+    numbers = [str(n) for n in range(-99, 100)]
+    return [*SPECIAL, *THINK, "\n", " ", " \\boxed", *SIGNS, *operators, *words, *numbers]
 
 
 def build_tokenizer() -> PreTrainedTokenizerFast:

@@ -20,8 +20,8 @@ T = TypeVar("T")
 
 _SETTINGS = {
     "MLFLOW_DISABLE_TELEMETRY": "true",
-    "MLFLOW_HTTP_REQUEST_TIMEOUT": "30",  # seconds a call; MLflow's own default is 120
-    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1",  # retries are ours: bounded, counted and visible
+    "MLFLOW_HTTP_REQUEST_TIMEOUT": "15",  # seconds a call; MLflow's own default is 120
+    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0",  # retries are ours: bounded, counted and visible
     "MLFLOW_ENABLE_ASYNC_LOGGING": "false",
     "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false",
     "GIT_PYTHON_REFRESH": "quiet",
@@ -65,7 +65,7 @@ def connect(uri: str, deadline_s: float = 120) -> "MlflowClient":
 
     def reach() -> None:
         try:
-            found.append(_reach(uri))
+            found.append(_reach(uri, time.monotonic() + deadline_s))
         except Exception as error:  # noqa: BLE001 (any back end's error; raised below)
             failed.append(error)
 
@@ -81,12 +81,18 @@ def connect(uri: str, deadline_s: float = 120) -> "MlflowClient":
     ) from (failed[0] if failed else None)
 
 
-def _reach(uri: str) -> "MlflowClient":
+def _reach(uri: str, until: float) -> "MlflowClient":
     from mlflow import MlflowClient
 
     client = MlflowClient(tracking_uri=uri, registry_uri=uri)
-    client.search_experiments(max_results=1)
-    return client
+    while True:
+        try:
+            client.search_experiments(max_results=1)
+            return client
+        except Exception as error:
+            if "timed out" not in str(error) or time.monotonic() > until:  # a busy server may yet answer
+                raise
+            logger.info("the MLflow store %s is slow to answer; asking again", shown(uri))
 
 
 def _make_folder(uri: str) -> None:
@@ -113,13 +119,17 @@ def is_permanent(error: BaseException) -> bool:
     return getattr(error, "error_code", None) in _PERMANENT or isinstance(error, FileNotFoundError | TypeError)
 
 
-def insist(action: Callable[[], T], counters: Counter[str], *, tries: int, pause_s: float) -> T:
-    """`action()`, tried up to `tries` times with a doubling pause; the last error is raised."""
+def insist(action: Callable[[], T], counters: Counter[str], *, tries: int, pause_s: float, budget_s: float = 20) -> T:
+    """`action()`, tried up to `tries` times with a doubling pause, none begun after `budget_s`; then its error.
+
+    Together with the limit on one call, a caller waits some 35 s at most.
+    """
+    until = time.monotonic() + budget_s
     for attempt in range(tries):
         try:
             return action()
         except Exception as error:
-            if is_permanent(error) or attempt + 1 == tries:
+            if is_permanent(error) or attempt + 1 == tries or time.monotonic() > until:
                 raise
             counters["retries"] += 1
             logger.info("MLflow did not take a call (%s); trying again", first_line(error))

@@ -54,8 +54,8 @@ RUN_NAME = "decs.run_name"
 RESUMES = "resumes"
 REPLAYED = "replayed_steps"
 STATUSES = ("FINISHED", "FAILED", "KILLED")
-EXPERIMENT_TAGS = {"mlflow.experimentKind": "custom_model_development"}  # the UI then opens on runs and charts
 BACKLOG = 2000  # batches of metrics kept while the server is away
+DRAIN_S = 10  # longest time one call spends on sending them
 
 
 class Tracker:
@@ -121,6 +121,13 @@ class Tracker:
             ) from error
         logger.info("MLflow run %s (%s) at %s", self.run_id, "resumed" if resumed else "new", shown(self.uri))
         return self.run_id
+
+    def attach(self, run_id: str) -> None:
+        """Add to a run that may be over (artifacts, tags, numbers) without opening it again: its status and parameters
+        stay, and it does not count as resumed. UserError when it is not there."""
+        run = self._named(run_id)
+        self.run_id = run_id
+        self._remember(run)
 
     def finish(self, status: str = "FINISHED") -> dict[str, int]:
         """End the run as FINISHED, FAILED or KILLED, sending what is still held back; returns the counters.
@@ -235,7 +242,7 @@ class Tracker:
             folder = sqlite_folder(self.uri)  # without a server, artifacts belong beside the database
             place = (folder / "artifacts" / clean_key(self.experiment)).as_uri() if folder else None
             try:
-                return self._client.create_experiment(self.experiment, artifact_location=place, tags=EXPERIMENT_TAGS)
+                return self._client.create_experiment(self.experiment, artifact_location=place)
             except Exception as error:
                 found = self._client.get_experiment_by_name(self.experiment)  # another job may have been first
                 if found is None:
@@ -324,7 +331,8 @@ class Tracker:
 
     def _drain(self) -> None:
         """Send the backlog, oldest first; stop where the store is away, drop and count what it refuses."""
-        while self._backlog:
+        until = time.monotonic() + DRAIN_S
+        while self._backlog and time.monotonic() < until:
             batch = self._backlog[0]
             sent = self._try("log metrics", lambda batch=batch: self._client.log_batch(self._run(), metrics=batch))
             if not sent and self._away:

@@ -1,7 +1,6 @@
 """The engine's thread, with a counting stand-in for vLLM's engine (each request takes a fixed number of steps)."""
 
 import threading
-import time
 from types import SimpleNamespace
 
 import pytest
@@ -38,7 +37,7 @@ class Counting:
         return bool(self.left)
 
     def step(self):
-        assert self.gate.wait(5)
+        assert self.gate.wait(60)
         if self.broken:
             raise RuntimeError("device lost")
         done = []
@@ -58,24 +57,24 @@ def engine():
 @pytest.fixture
 def loop(engine):
     loop = StepLoop(lambda: engine, "e")
-    loop.start().result(5)
+    loop.start().result(30)
     yield loop
     engine.gate.set()
-    assert loop.stop(5)
+    assert loop.stop(30)
 
 
 def test_requests_resolve_and_work_runs_between_steps(loop, engine):
     long, short = loop.request("a", {}, 40), loop.request("b", {}, 2)
-    assert short.result(5).request_id == "b"
-    assert loop.submit(lambda e: e is engine).result(5)
-    assert long.result(5).request_id == "a"
+    assert short.result(30).request_id == "b"
+    assert loop.submit(lambda e: e is engine).result(30)
+    assert long.result(30).request_id == "a"
     assert loop.unfinished == 0
 
 
 def test_a_refused_request_fails_alone(loop):
     with pytest.raises(ValueError, match="no prompt"):
-        loop.request("a", None, 1).result(5)
-    assert loop.request("b", {}, 1).result(5)
+        loop.request("a", None, 1).result(30)
+    assert loop.request("b", {}, 1).result(30)
 
 
 def test_idle_work_waits_for_running_requests_and_holds_back_new_ones(loop, engine):
@@ -84,9 +83,9 @@ def test_idle_work_waits_for_running_requests_and_holds_back_new_ones(loop, engi
     seen = loop.submit(lambda e: dict(e.left), when_idle=True)
     later = loop.request("b", {}, 1)
     engine.gate.set()
-    assert seen.result(5) == {}
+    assert seen.result(30) == {}
     assert first.done()
-    assert later.result(5).request_id == "b"
+    assert later.result(30).request_id == "b"
 
 
 def test_idle_work_can_be_withdrawn_before_it_began(loop, engine):
@@ -96,10 +95,10 @@ def test_idle_work_can_be_withdrawn_before_it_began(loop, engine):
     later = loop.request("b", {}, 1)
     withdrawn = loop.withdraw(seen)
     engine.gate.set()
-    assert withdrawn.result(5) is True
-    assert first.result(5) and later.result(5)
+    assert withdrawn.result(30) is True
+    assert first.result(30) and later.result(30)
     assert not seen.done()
-    assert loop.withdraw(seen).result(5) is False
+    assert loop.withdraw(seen).result(30) is False
 
 
 def test_abort_drops_running_and_held_requests(loop, engine):
@@ -109,7 +108,7 @@ def test_abort_drops_running_and_held_requests(loop, engine):
     loop.request("b", {}, 1)
     loop.abort(["a", "b"])
     engine.gate.set()
-    assert waiting.result(5) == "idle"
+    assert waiting.result(30) == "idle"
     assert loop.unfinished == 0 and not engine.left
 
 
@@ -121,10 +120,10 @@ def test_a_failing_step_reaches_everyone_who_waits_and_closes_the_engine(loop, e
     engine.gate.set()
     for future in (running, idle, held):
         with pytest.raises(EngineBroken, match="engine e failed: RuntimeError: device lost"):
-            future.result(5)
+            future.result(30)
     with pytest.raises(EngineBroken, match="takes no traffic"):
         loop.request("c", {}, 1)
-    assert loop.stop(5) and engine.ended == 1
+    assert loop.stop(30) and engine.ended == 1
 
 
 def test_a_failing_build_is_told():
@@ -133,14 +132,16 @@ def test_a_failing_build_is_told():
 
     loop = StepLoop(build, "e")
     with pytest.raises(EngineBroken, match="ValueError: bad option") as caught:
-        loop.start().result(5)
+        loop.start().result(30)
     assert isinstance(caught.value.__cause__, ValueError)
-    assert loop.stop(5)
+    assert loop.stop(30)
 
 
-def test_failing_from_outside_ends_an_idle_loop_at_once(loop):
-    began = time.monotonic()
+def test_failing_from_outside_wakes_an_idle_loop(engine, monkeypatch):
+    monkeypatch.setattr("pipeline.engine.steploop.IDLE_WAIT_S", 600)
+    loop = StepLoop(lambda: engine, "e")
+    loop.start().result(30)
     loop.fail(EngineBroken("weights unknown"))
-    assert loop.stop(5) and time.monotonic() - began < 2
+    assert loop.stop(30)
     with pytest.raises(EngineBroken, match="weights unknown"):
         loop.submit(lambda e: None)

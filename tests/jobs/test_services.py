@@ -143,6 +143,7 @@ def test_taken_port_exits_with_two(tmp_path, capsys):
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(600)
 def test_up_status_up_down(tmp_path, capsys):
     arguments = ["--folder", str(tmp_path)]
     try:

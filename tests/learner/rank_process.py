@@ -119,10 +119,10 @@ def pair(rank: Rank) -> dict:
 def single(rank: Rank) -> dict:
     report = {f"series{stage}": rank.series(stage) for stage in (0, 2)}
     report |= {"minis0": rank.minis(0), "bf16_0": rank.bf16(0), "bf16_2": rank.bf16(2)}
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + 400
     while not all((rank.folder / f"ready{other}").exists() for other in (0, 1)):
         if time.monotonic() > deadline:
-            raise TimeoutError("the two ranks wrote no checkpoint within 120 s")
+            raise TimeoutError("the two ranks wrote no checkpoint within 400 s")
         time.sleep(0.2)
     return report | {f"take_over{stage}": rank.take_over(stage) for stage in (0, 2)}
 

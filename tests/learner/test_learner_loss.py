@@ -4,7 +4,7 @@ import math
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipeline.learner.loss import SUMS, ppo_clip_loss, summarise, token_logprobs
@@ -113,6 +113,7 @@ def test_token_logprobs_by_hand():
     assert token_logprobs(torch.zeros(0, 2), torch.zeros(0, dtype=torch.long), 1.0).shape == (0,)
 
 
+@settings(deadline=None, max_examples=60)
 @given(
     st.lists(st.tuples(st.floats(-3, 3), st.floats(-3, 3), st.floats(-3, 3), st.booleans()), min_size=1, max_size=8),
     st.integers(1, 7),

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipeline.config import UserError
@@ -22,6 +22,7 @@ _spec.loader.exec_module(tiny_llama)
 LENGTHS = st.lists(st.integers(1, 64), max_size=40)
 
 
+@settings(deadline=None, max_examples=60)
 @given(LENGTHS, st.integers(1, 5), st.integers(64, 300))
 def test_every_row_once_within_budget_and_equal_counts(lengths, ranks, budget):
     plan = plan_micro_batches(lengths, ranks, budget)
@@ -31,6 +32,7 @@ def test_every_row_once_within_budget_and_equal_counts(lengths, ranks, budget):
     assert plan == plan_micro_batches(lengths, ranks, budget)
 
 
+@settings(deadline=None, max_examples=60)
 @given(LENGTHS, st.integers(1, 5), st.integers(64, 300))
 def test_ranks_are_balanced(lengths, ranks, budget):
     dealt = [[row for micro in micros for row in micro] for micros in plan_micro_batches(lengths, ranks, budget)]
@@ -39,6 +41,7 @@ def test_ranks_are_balanced(lengths, ranks, budget):
     assert max(map(len, dealt)) - min(map(len, dealt)) <= 1
 
 
+@settings(deadline=None, max_examples=60)
 @given(LENGTHS.filter(len), st.integers(1, 5))
 def test_no_rank_needs_two_more_micro_batches_than_its_tokens_do(lengths, ranks):
     plan = plan_micro_batches(lengths, ranks, 64)
@@ -60,6 +63,7 @@ def test_a_row_that_fits_nowhere_is_refused():
         plan_micro_batches([3, 11], 2, 10)
 
 
+@settings(deadline=None, max_examples=60)
 @given(st.integers(0, 30), st.integers(1, 6))
 def test_split_rows(rows, parts):
     runs = split_rows(rows, parts)
@@ -68,6 +72,7 @@ def test_split_rows(rows, parts):
     assert not runs or max(map(len, runs)) - min(map(len, runs)) <= 1
 
 
+@settings(deadline=None, max_examples=60)
 @given(st.integers(1, 20), st.integers(1, 4), st.integers(1, 3), st.integers(0, 5))
 def test_rank_batches_keep_tokens_and_denominators(rows, ranks, minis, seed):
     streams = tiny_llama.make_streams(seed, rows=rows)

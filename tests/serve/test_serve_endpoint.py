@@ -6,14 +6,16 @@ import shutil
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import httpx
 import pytest
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
+import jobs.serve
 from jobs import services
-from pipeline.config import schema
+from jobs._services import family, read_state
 from pipeline.problems.tiny_tokenizer import build_tokenizer, save_tokenizer
 from pipeline.weights import write_snapshot
 from serve import client
@@ -69,21 +71,38 @@ def snapshots(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def dashboard(tmp_path_factory):
+def head(tmp_path_factory):
+    """The folder of a Ray head's state; afterwards none of its processes may be left."""
     folder = tmp_path_factory.mktemp("services")
+    members = []
     try:
-        yield services.up(folder, only=("ray",))["ray"].urls["dashboard"]
+        service = services.up(folder, only=("ray",))["ray"]
+        yield folder
+        members = family(service)
     finally:
         services.down(folder)
+    assert len(members) > 8
+    assert [process for process in members if process.is_running() and process.status() != "zombie"] == []
 
 
 @pytest.fixture(scope="module")
-def endpoint(dashboard, snapshots):
-    first = snapshots[0]
-    config = {"version": 0, "folder": first.uri, "digest": first.manifest.digest, "mode": "wait"}
-    engine = schema.Engine(max_num_seqs=32, kv_cache_bytes=64 << 20)
-    options = schema.Serve(start_deadline_s=400)
-    return client.deploy(dashboard, options, first.uri, config, engine_cfg=engine)
+def dashboard(head):
+    return read_state(head)["ray"].urls["dashboard"]
+
+
+@pytest.fixture(scope="module")
+def endpoint(head, dashboard, snapshots, tmp_path_factory):
+    """Deployed by the command, from a plain model folder."""
+    options = {
+        "model.path": Path(snapshots[0].uri).parent / "base",
+        "storage.uri": tmp_path_factory.mktemp("results"),
+        "engine.max_num_seqs": 32,
+        "engine.kv_cache_bytes": 64 << 20,
+        "serve.start_deadline_s": 400,
+    }
+    arguments = ["--services", str(head), *(f"{key}={value}" for key, value in options.items())]
+    assert jobs.serve.command(arguments) == 0
+    return client.status(dashboard)
 
 
 def mark(snapshot):
@@ -94,8 +113,17 @@ def swap(dashboard, snapshot, **options):
     return client.swap(dashboard, snapshot.version, snapshot.uri, snapshot.manifest.digest, 60, **options)
 
 
+def until_inside(dashboard, count):
+    """Waits until that many requests run in the replica."""
+    deadline = time.monotonic() + 60
+    while sum(reply["inside"] for reply in client.status(dashboard).replicas.values()) < count:
+        assert time.monotonic() < deadline, "no request reached the replica within 60 s"
+        time.sleep(0.02)
+
+
 def body(**options):
-    return {"model": "policy", "messages": QUESTION, "max_tokens": 120, "ignore_eos": True, "temperature": 1.0} | options
+    usual = {"max_tokens": 120, "ignore_eos": True, "temperature": 1.0}
+    return {"model": "policy", "messages": QUESTION} | usual | options
 
 
 async def whole(http, url, **options):
@@ -151,12 +179,12 @@ def test_replies_name_their_weights_and_part_reasoning_from_answer(endpoint, sna
 
 def test_two_swaps_under_load_mix_no_reply_and_fail_none(dashboard, endpoint, snapshots):
     reports, returned_at = [], []
-    barrier = threading.Event()
+    sent = threading.Event()
 
     def swap_twice():
-        barrier.wait(30)
+        sent.wait(30)
         for snapshot in snapshots[1:3]:
-            time.sleep(0.3)
+            until_inside(dashboard, 1)
             reports.append(swap(dashboard, snapshot))
             returned_at.append(time.monotonic())
 
@@ -165,7 +193,7 @@ def test_two_swaps_under_load_mix_no_reply_and_fail_none(dashboard, endpoint, sn
         async with httpx.AsyncClient(timeout=120, limits=limits) as http:
             kinds = [streamed if i % 2 else whole for i in range(60)]
             running = [asyncio.create_task(kind(http, endpoint.url, seed=i)) for i, kind in enumerate(kinds)]
-            barrier.set()
+            sent.set()
             replies = await asyncio.gather(*running)
             while len(returned_at) < 2:
                 replies += await asyncio.gather(whole(http, endpoint.url), streamed(http, endpoint.url))
@@ -215,10 +243,10 @@ def test_mode_keep_marks_replies_that_ran_across_the_swap(dashboard, endpoint, s
     async def run():
         async with httpx.AsyncClient(timeout=120) as http:
             running = [asyncio.create_task(streamed(http, endpoint.url, max_tokens=450)) for _ in range(8)]
-            await asyncio.sleep(0.3)
+            await asyncio.to_thread(until_inside, dashboard, 8)
             await asyncio.to_thread(swap, dashboard, snapshots[3], mode="keep")
             return await asyncio.gather(*running)
 
     old, new = mark(snapshots[2]), mark(snapshots[3])
     for marks, header, tokens in asyncio.run(run()):
-        assert marks <= {old, f"{old}+{new}", new} and header in marks and tokens == 450
+        assert marks == {old, f"{old}+{new}"} and header == old and tokens == 450

@@ -46,6 +46,7 @@ def open_page(browser, tmp_path):
     def opened(html, **options):
         (tmp_path / "page.html").write_text(html, encoding="utf-8")
         context = browser.new_context(**options)
+        context.set_default_timeout(120_000)  # a busy machine is slow, not wrong
         contexts.append(context)
         page = context.new_page()
         page.asked, page.errors = [], []

@@ -123,6 +123,19 @@ def test_without_resume_a_new_run_begins_and_a_strange_id_is_refused(tracker):
         again(tracker).start("fresh", {}, resume_run_id=first)
 
 
+def test_a_finished_run_takes_later_artifacts_without_being_opened(tracker):
+    run_id = tracker.start("over", {"a": 1})
+    tracker.log_step(1, {"loss": 1.0})
+    tracker.finish()
+    later = again(tracker)
+    later.attach(run_id)
+    assert later.log_text("text", "later.txt") and later.history() == {"train/loss": {1: 1.0}}
+    run = tracker._client.get_run(run_id)
+    assert run.info.status == "FINISHED" and "resumes" not in run.data.tags
+    with pytest.raises(UserError, match="cannot be read"):
+        later.attach("nowhere")
+
+
 def test_a_deleted_experiment_is_named(tracker):
     tracker._client.delete_experiment(tracker._experiment_id())
     with pytest.raises(UserError, match="is deleted; restore it"):

@@ -13,8 +13,8 @@ import pytest
 from pipeline.tracking import Tracker, trace_report_html
 from pipeline.tracking.catalogue import METRICS
 
-pytestmark = pytest.mark.slow
-DEADLINE_S = 120
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+DEADLINE_S = 240
 
 
 def free_port():
@@ -46,14 +46,19 @@ def start(folder, port):
 
 
 def stop(process):
-    """End the server and its worker: the process group that was started for it."""
-    if process.poll() is None:
+    """End the server and its worker: the process group started for it. The worker holds the port and may outlive
+    its parent, so wait until the whole group is gone."""
+    deadline = time.monotonic() + 30
+    try:
         os.killpg(process.pid, signal.SIGTERM)
-        try:
-            process.wait(20)
-        except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait(20)
+        while time.monotonic() < deadline:
+            process.poll()  # reaps the parent
+            os.killpg(process.pid, 0)
+            time.sleep(0.1)
+        os.killpg(process.pid, signal.SIGKILL)
+    except ProcessLookupError:
+        pass
+    process.wait(20)
 
 
 def test_a_run_through_a_server_that_is_restarted(tmp_path):

@@ -1,0 +1,42 @@
+import pytest
+import torch
+from transformers import LlamaConfig, LlamaForCausalLM
+
+import jobs.serve
+from pipeline.config import UserError, load_config
+from pipeline.problems.tiny_tokenizer import build_tokenizer, save_tokenizer
+from pipeline.weights import verify
+
+
+@pytest.fixture
+def model(tmp_path):
+    save_tokenizer(tmp_path / "model")
+    torch.manual_seed(0)
+    size = {"hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 1, "num_attention_heads": 1}
+    LlamaForCausalLM(LlamaConfig(vocab_size=len(build_tokenizer()), **size)).save_pretrained(tmp_path / "model")
+    return tmp_path / "model"
+
+
+def test_plain_model_becomes_version_zero_once(model, tmp_path):
+    cfg = load_config(None, [])
+    first = jobs.serve.as_snapshot(model, tmp_path / "home", cfg)
+    assert (first.version, verify(first.uri, base=model).digest) == (0, first.manifest.digest)
+    assert jobs.serve.as_snapshot(model, tmp_path / "home", cfg) == first
+    assert len(list((tmp_path / "home").iterdir())) == 1
+
+
+def test_snapshot_is_served_as_it_is(model, tmp_path):
+    cfg = load_config(None, [])
+    first = jobs.serve.as_snapshot(model, tmp_path / "home", cfg)
+    again = jobs.serve.as_snapshot(tmp_path / "home" / first.uri.split("/")[-1], tmp_path / "other", cfg)
+    assert again == first and not (tmp_path / "other").exists()
+
+
+def test_without_services_the_way_out_is_told(tmp_path):
+    with pytest.raises(UserError, match="jobs.services up"):
+        jobs.serve.local_dashboard(str(tmp_path))
+
+
+def test_dry_run_starts_nothing(model, capsys):
+    assert jobs.serve.command(["--dry-run", f"model.path={model}", "serve.replicas=2"]) == 0
+    assert "2 replica(s)" in capsys.readouterr().out
