@@ -85,7 +85,8 @@ def example_pairs(before: Measured, after: Measured, tokenizer: Any) -> list[tup
 
 def text(report: Report, before: Measured, after: Measured, tokenizer: Any) -> str:
     """The report for a terminal."""
-    change = 1 - report["after"]["tokens_mean"] / report["before"]["tokens_mean"]
+    was, now = report["before"]["tokens_mean"], report["after"]["tokens_mean"]
+    change = "not measured" if was is None or now is None else f"{1 - now / was:.0%} fewer"
     parts = [
         "\n== Before and after, through the endpoint",
         table({"before": before.summary, "after": after.summary}),
@@ -93,7 +94,7 @@ def text(report: Report, before: Measured, after: Measured, tokenizer: Any) -> s
             f"\n{source}\n" + table({"before": before.by_source()[source], "after": found})
             for source, found in after.by_source().items()
         ),
-        f"\ntokens a reply: {change:.0%} fewer",
+        f"\ntokens a reply: {change}",
         f"requests: {report['requests']} sent ({report['requests_during_training']} while training), "
         f"{report['failed_requests']} failed, over {report['swaps']} hot swaps (seconds: {report['swap_seconds']})",
         f"versions that answered while training: {report['versions']['during']}",

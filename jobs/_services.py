@@ -38,6 +38,10 @@ class ServiceError(RuntimeError):
     """A service did not start or end in time; the text names it and shows its last log lines."""
 
 
+class ServiceEnded(ServiceError):
+    """A service's first process ended by itself."""
+
+
 @dataclass(frozen=True)
 class Service:
     """One started service. `started` is its start in seconds since the epoch; `urls` and `ports` by role."""
@@ -54,7 +58,7 @@ class Service:
 
 @dataclass(frozen=True)
 class Launch:
-    """How to start one service and how to tell that it answers."""
+    """How to start one service, and the reply (`ready_text` in it) by which it says that it is ready."""
 
     name: str
     command: list[str]
@@ -62,6 +66,7 @@ class Launch:
     ports: dict[str, int]
     urls: dict[str, str]
     ready_url: str
+    ready_text: str = ""
     temp_dir: str | None = None
 
 
@@ -247,25 +252,32 @@ def spawn(launch: Launch, folder: Path) -> Service:
     )
 
 
-def await_answer(service: Service, url: str, deadline_s: float = START_DEADLINE_S) -> None:
-    """Waits until the service answers at `url`; ServiceError when it ends first or takes longer than `deadline_s`."""
+def await_ready(service: Service, launch: Launch, deadline_s: float = START_DEADLINE_S) -> None:
+    """Waits until the service is ready; ServiceError when it ends first or takes longer than `deadline_s`."""
     deadline = time.monotonic() + deadline_s
-    while not answers(url):
-        if root_process(service) is None:
-            raise ServiceError(f"{service.name} ended while starting.\n{last_lines(service.log)}")
+    while not answers(launch.ready_url, launch.ready_text):
+        check_running(service)
         if time.monotonic() > deadline:
             raise ServiceError(
-                f"{service.name} did not answer at {url} within {deadline_s:.0f} s.\n{last_lines(service.log)}"
+                f"{service.name} was not ready at {launch.ready_url} within {deadline_s:.0f} s.\n"
+                + last_lines(service.log)
             )
         time.sleep(0.2)
 
 
-def answers(url: str) -> bool:
-    """True when `url` gives a 2xx reply within five seconds."""
+def check_running(service: Service) -> None:
+    """ServiceEnded when the service's first process has ended."""
+    if root_process(service) is None:
+        raise ServiceEnded(f"{service.name} ended while starting.\n{last_lines(service.log)}")
+
+
+def answers(url: str, text: str = "") -> bool:
+    """True when `url` gives a 2xx reply that contains `text` within five seconds."""
     try:
-        return httpx.get(url, timeout=5.0, trust_env=False).is_success
+        reply = httpx.get(url, timeout=5.0, trust_env=False)
     except httpx.HTTPError:
         return False
+    return reply.is_success and text in reply.text
 
 
 def last_lines(log: str, count: int = LOG_LINES) -> str:

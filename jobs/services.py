@@ -13,8 +13,10 @@ from jobs._launches import mlflow_launch, ray_launch
 from jobs._services import (
     Launch,
     Service,
+    ServiceEnded,
     ServiceError,
-    await_answer,
+    await_ready,
+    check_running,
     free_port,
     locked,
     read_state,
@@ -26,6 +28,7 @@ from jobs._services import (
 from pipeline.config import UserError
 
 FOLDER = "runs/services"
+ATTEMPTS = 3
 ORDER = ("mlflow", "ray")  # Ray's jobs are told where MLflow is, so it starts second and ends first
 
 
@@ -68,25 +71,44 @@ def _still_free(port: int) -> int:
 def _bring_up(
     folder: Path, services: dict[str, Service], names: list[str], launch: Callable[[str], Launch]
 ) -> dict[str, Service]:
-    fresh: dict[str, str] = {}
+    fresh: dict[str, Launch] = {}
+
+    def begin(name: str) -> None:
+        if name in services:
+            stop(services.pop(name))  # its first process is gone; end what that left behind
+        fresh[name] = launch(name)
+        services[name] = spawn(fresh[name], folder)
+        write_state(folder, services)
+
     try:
         for name in names:
-            if name in services and root_process(services[name]):
-                continue
-            if name in services:
-                stop(services.pop(name))  # its first process is gone; end what that left behind
-            plan = launch(name)
-            services[name] = spawn(plan, folder)
-            fresh[name] = plan.ready_url
-            write_state(folder, services)
-        for name, url in fresh.items():
-            await_answer(services[name], url)
+            if name not in services or root_process(services[name]) is None:
+                begin(name)
+        for name in list(fresh):
+            _await_with_retries(name, services, fresh, begin)
+        for name in names:
+            check_running(services[name])  # one may have ended while another was waited for
     except BaseException:
-        for name in reversed(fresh):
+        for name in reversed([name for name in fresh if name in services]):
             stop(services.pop(name))
         write_state(folder, services)
         raise
     return services
+
+
+def _await_with_retries(
+    name: str, services: dict[str, Service], fresh: dict[str, Launch], begin: Callable[[str], None]
+) -> None:
+    """On a busy machine Ray's own start-up deadlines (15 to 30 s, fixed) end it; another start usually succeeds."""
+    for attempt in range(1, ATTEMPTS + 1):
+        try:
+            return await_ready(services[name], fresh[name])
+        except ServiceEnded as error:
+            if attempt == ATTEMPTS:
+                raise
+            reason = str(error).splitlines()[-1].strip()
+            print(f"{name} ended while starting ({reason}); start {attempt + 1} of {ATTEMPTS}", file=sys.stderr)
+            begin(name)
 
 
 def down(folder: str | Path = FOLDER) -> list[str]:

@@ -8,6 +8,9 @@ import argparse
 import json
 import random
 import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -69,7 +72,7 @@ def _base(cfg: RunConfig, folder: Path) -> Path:
 def make_draw(cfg: RunConfig) -> Any:
     """Draws a random lesson (prompt ids, response ids) of the config's problems; runs in each rank."""
     from pipeline.problems import load_problems
-    from pipeline.problems.tiny_lessons import Overthinking, demonstrate
+    from pipeline.problems.tiny_lessons import PLAIN, Overthinking, demonstrate
     from pipeline.problems.tiny_tokenizer import build_tokenizer
 
     tokenizer, problems = build_tokenizer(), load_problems(cfg.problems.train, cfg.run.seed)
@@ -79,12 +82,12 @@ def make_draw(cfg: RunConfig) -> Any:
     def encode(text: str) -> list[int]:
         return list(tokenizer.encode(text, add_special_tokens=False))
 
-    def draw(rng: random.Random) -> tuple[list[int], list[int]]:
+    def draw(rng: random.Random, plain: bool) -> tuple[list[int], list[int]]:
         while True:
             problem = rng.choice(problems)
             messages = [{"role": "user", "content": problem.prompt}]
             prompt = encode(tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True))
-            response = encode(demonstrate(problem, how, rng) + tokenizer.eos_token)
+            response = encode(demonstrate(problem, PLAIN if plain else how, rng) + tokenizer.eos_token)
             if len(prompt) + len(response) <= longest:
                 return prompt, response
 
@@ -104,12 +107,37 @@ def _teach(cfg: RunConfig, folder: Path, base: str) -> None:
     run_id = ray.get(started, timeout=120)
     status = "FAILED"
     try:
-        with tqdm(total=cfg.warm_start.steps, unit="step", disable=None) as bar:
-            bar.write(f"run {cfg.run.name} in {folder}; MLflow run {run_id}")
+        print(f"run {cfg.run.name} in {folder}; MLflow run {run_id}", flush=True)
+        with _progress(cfg, tracker):
             fit_supervised(cfg, folder, base, make_draw, str(ray.get_runtime_context().namespace))
         status = "FINISHED"
     finally:
         ray.get(tracker.finish.remote(status), timeout=60)
+
+
+@contextmanager
+def _progress(cfg: RunConfig, tracker: Any) -> Iterator[None]:
+    """A bar with the loss of the last logged step, for as long as the block runs."""
+    import ray
+
+    stopping = threading.Event()
+
+    def poll() -> None:
+        with tqdm(total=cfg.warm_start.steps, unit="step", mininterval=10) as bar:
+            while not stopping.wait(5):
+                losses = ray.get(tracker.history.remote(), timeout=60).get("warm_start/loss")
+                if losses:
+                    last = max(losses)
+                    bar.set_postfix(loss=f"{losses[last]:.4f}", refresh=False)
+                    bar.update(last - bar.n)
+
+    thread = threading.Thread(target=poll, daemon=True, name="progress")
+    thread.start()
+    try:
+        yield
+    finally:
+        stopping.set()
+        thread.join(timeout=70)
 
 
 def _plan(cfg: RunConfig) -> str:

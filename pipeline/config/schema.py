@@ -229,9 +229,14 @@ class Evaluation(Section):
 
 
 class WarmStart(Section):
-    """Teaching a small model from nothing. Ranks, ZeRO stage, betas, decay and clipping are those of `learner`."""
+    """Teaching a small model from nothing: first to solve (plain lessons), then to overthink.
 
-    steps: Positive = 1600
+    Ranks, ZeRO stage, betas, decay and clipping are those of `learner`.
+    """
+
+    steps: Positive = 3600
+    plain_steps: NonNegative = 3000  # of these: attempts are not repeated, so most tokens teach solving
+    plain_tokens_per_step: Positive = 2048
     tokens_per_step: Positive = 4096
     lr: Annotated[float, Field(gt=0)] = 3e-3
     lr_floor: Share = 0.03  # of lr, at the end of the cosine
@@ -239,7 +244,7 @@ class WarmStart(Section):
     hidden: Positive = 128
     layers: Positive = 4
     heads: Positive = 4
-    intermediate: Positive = 384
+    intermediate: Positive = 512
     slip: Share = 0.1  # chance that an attempt in a demonstration goes wrong
     min_checks: NonNegative = 1  # attempts after the first
     max_checks: NonNegative = 3

@@ -28,7 +28,7 @@ from pipeline.weights import write_snapshot
 BLOCK = 24  # steps whose rows are drawn together and sorted by length, so that little of a batch is padding
 
 Lesson = tuple[list[int], list[int]]  # prompt ids [P], response ids [T]
-Draw = Callable[[random.Random], Lesson]
+Draw = Callable[[random.Random, bool], Lesson]  # (rng, plain)
 
 
 def rate_at(step: int, plan: WarmStart) -> float:
@@ -39,12 +39,17 @@ def rate_at(step: int, plan: WarmStart) -> float:
     return plan.lr * (plan.lr_floor + (1 - plan.lr_floor) * 0.5 * (1 + math.cos(math.pi * done)))
 
 
-def draw_block(draw: Draw, tokens: int, seed: int, block: int) -> list[list[Lesson]]:
+def tokens_at(step: int, plan: WarmStart) -> int:
+    """Padded tokens of the batch of `step`."""
+    return plan.plain_tokens_per_step if step < plan.plain_steps else plan.tokens_per_step
+
+
+def draw_block(draw: Draw, tokens: int, plain: bool, seed: int, block: int) -> list[list[Lesson]]:
     """The `BLOCK` batches of one block, each of about `tokens` padded tokens of alike lengths, in random order."""
-    rng = random.Random(f"{seed}/{block}")
+    rng = random.Random(f"{seed}/{block}/{plain}")
     batches: list[list[Lesson]] = []
     while len(batches) < BLOCK:
-        rows = sorted((draw(rng) for _ in range(tokens // 8)), key=lambda row: len(row[0]) + len(row[1]))
+        rows = sorted((draw(rng, plain) for _ in range(tokens // 16)), key=lambda row: len(row[0]) + len(row[1]))
         batches += _cut(rows, tokens)
     rng.shuffle(batches)
     return batches[:BLOCK]
@@ -92,7 +97,8 @@ class Teacher:
         self.draw: Draw = config["make_draw"](self.cfg)
         self.tracker = ray.get_actor("tracker", namespace=config["namespace"])
         self.engine = build_engine(new_model(self.base, self.cfg.run.seed), self.cfg.learner)
-        self.first_step, self.block = 0, (-1, [])
+        self.first_step = 0
+        self.block: tuple[tuple[int, bool], list[list[Lesson]]] = ((-1, False), [])
         found = ray.train.get_checkpoint()
         if found:
             with found.as_directory() as folder:
@@ -116,9 +122,11 @@ class Teacher:
             self._checkpoint(step)
 
     def _rows(self, step: int) -> list[Lesson]:
-        block, index = divmod(step, BLOCK)
-        if self.block[0] != block:
-            self.block = (block, draw_block(self.draw, self.plan.tokens_per_step, self.cfg.run.seed, block))
+        number, index = divmod(step, BLOCK)
+        plain = step < self.plan.plain_steps
+        if self.block[0] != (number, plain):
+            tokens = tokens_at(step, self.plan)
+            self.block = ((number, plain), draw_block(self.draw, tokens, plain, self.cfg.run.seed, number))
         return self.block[1][index]
 
     def _loss(self, rows: TokenStreams, micro: list[int], total: torch.Tensor) -> Callable[[], torch.Tensor]:
@@ -136,7 +144,7 @@ class Teacher:
         numbers = {
             "supervised_loss": loss,
             "supervised_lr": rate_at(step, self.plan),
-            "supervised_tokens": (step + 1) * self.plan.tokens_per_step,
+            "supervised_tokens": sum(tokens_at(done, self.plan) for done in range(step + 1)),
             "supervised_seconds": seconds,
             "grad_norm": norm,
         }

@@ -18,6 +18,7 @@ from pipeline.problems.problem import Problem
 
 LABELS = "abcde"
 HELD_OUT_ONE_IN = 8
+MOST_TERMS = 11  # of one digit: sums stay within -99 to 99
 
 
 def split_of(prompt: str) -> str:
@@ -25,9 +26,19 @@ def split_of(prompt: str) -> str:
     return "held_out" if hashlib.sha256(prompt.encode()).digest()[0] % HELD_OUT_ONE_IN == 0 else "train"
 
 
+def _check_range(what: str, low: object, high: object, most: int) -> None:
+    numbers = type(low) is int and type(high) is int
+    if not (numbers and 2 <= low <= high <= most):
+        raise UserError(
+            f"tiny problems take min_{what} and max_{what} with 2 <= min_{what} <= max_{what} <= {most}, "
+            f"got {low!r} and {high!r}"
+        )
+
+
 def _chain_terms(rng: random.Random, low: int, high: int) -> Iterator[str]:
     from reasoning_gym import create_dataset
 
+    _check_range("terms", low, high, MOST_TERMS)
     while True:
         batch = create_dataset(
             "chain_sum", size=512, seed=rng.randrange(2**31), min_terms=low, max_terms=high, min_digits=1, max_digits=1
@@ -36,24 +47,21 @@ def _chain_terms(rng: random.Random, low: int, high: int) -> Iterator[str]:
             yield entry["metadata"]["expression"]
 
 
-def evaluate_chain(expression: str) -> list[str]:
-    """The expression and each reduction of its two leading terms: `4 + 3 - 2` gives itself, `7 - 2` and `5`."""
+def chain_value(expression: str) -> int:
+    """The value of `4 + 3 - 2`, from left to right."""
     first, *rest = expression.split(" ")
-    lines, total = [expression], int(first)
-    for sign, term in zip(rest[::2], rest[1::2], strict=True):
-        total += int(term) if sign == "+" else -int(term)
-        rest = rest[2:]
-        lines.append(" ".join([str(total), *rest]))
-    return lines
+    pairs = zip(rest[::2], rest[1::2], strict=True)
+    return int(first) + sum(int(term) if sign == "+" else -int(term) for sign, term in pairs)
 
 
-def _chain_sum(rng: random.Random, min_terms: int = 2, max_terms: int = 6) -> Iterator[tuple[str, str, dict]]:
+def _chain_sum(rng: random.Random, min_terms: int = 2, max_terms: int = 5) -> Iterator[tuple[str, str, dict]]:
     for expression in _chain_terms(rng, min_terms, max_terms):
         terms = (len(expression.split(" ")) + 1) // 2
-        yield f"What is {expression}?", evaluate_chain(expression)[-1], {"terms": terms, "expression": expression}
+        yield f"What is {expression}?", str(chain_value(expression)), {"terms": terms, "expression": expression}
 
 
 def _search(rng: random.Random, min_numbers: int = 3, max_numbers: int = 5) -> Iterator[tuple[str, str, dict]]:
+    _check_range("numbers", min_numbers, max_numbers, len(LABELS))
     while True:
         count = rng.randint(min_numbers, max_numbers)
         numbers = [rng.randint(1, 9) for _ in range(count)]
@@ -74,7 +82,7 @@ def _compare(rng: random.Random, min_terms: int = 2, max_terms: int = 3) -> Iter
     expressions = _chain_terms(rng, min_terms, max_terms)
     while True:
         one, two = next(expressions), next(expressions)
-        values = [int(evaluate_chain(e)[-1]) for e in (one, two)]
+        values = [chain_value(e) for e in (one, two)]
         if values[0] != values[1]:
             yield f"Which is more, {one} or {two}?", str(max(values)), {"expressions": [one, two]}
 
@@ -102,7 +110,8 @@ def generate(family: str, size: int, split: str, seed: int, options: dict[str, o
     except TypeError as error:
         raise UserError(f"tiny family '{family}' does not take these options: {error}") from None
     found: dict[str, Problem] = {}
-    for drawn in range(200 * size + 1000):
+    most = 200 * size + 1000
+    for _ in range(most):
         if len(found) == size:
             return list(found.values())
         prompt, gold, meta = next(stream)
@@ -110,6 +119,6 @@ def generate(family: str, size: int, split: str, seed: int, options: dict[str, o
             key = hashlib.sha256(prompt.encode()).hexdigest()[:12]
             found[prompt] = Problem(f"{family}-{key}", prompt, gold, f"tiny/{family}", {"family": family, **meta})
     raise UserError(
-        f"tiny family '{family}' gave only {len(found)} distinct {split} problems of {size} asked ({drawn} drawn); "
+        f"tiny family '{family}' gave only {len(found)} distinct {split} problems of {size} asked ({most} drawn); "
         "ask for fewer or widen its options"
     )

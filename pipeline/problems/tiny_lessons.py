@@ -10,14 +10,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from pipeline.problems.problem import Problem
-from pipeline.problems.tiny import LABELS, evaluate_chain
+from pipeline.problems.tiny import LABELS
 
 OPENERS = ("Wait, let me check that again.", "But is that right? Let me check.", "Hmm, again from the start.")
 
 
 @dataclass(frozen=True)
 class Overthinking:
-    """How much. `slip` is the chance that an attempt goes wrong, `checks` the least and most attempts after the first."""
+    """How much. `slip`: the chance that an attempt goes wrong; `checks`: least and most attempts after the first."""
 
     slip: float = 0.1
     checks: tuple[int, int] = (1, 3)
@@ -31,14 +31,17 @@ def _answer(value: object) -> str:
 
 
 def _attempt(expression: str, slip: bool, rng: random.Random) -> tuple[str, int]:
-    """One evaluation of a chain, line by line; a slip changes the first result of one line by a small amount."""
-    lines = evaluate_chain(expression)
-    if slip and len(lines) > 1:
-        at = rng.randrange(1, len(lines))
-        first, *rest = lines[at].split(" ")
-        wrong = int(first) + rng.choice((-2, -1, 1, 2))
-        lines = lines[:at] + evaluate_chain(" ".join([str(wrong), *rest]))
-    return f"Start: {lines[0]}\n" + "".join(f"= {line}\n" for line in lines[1:]), int(lines[-1])
+    """One evaluation of a chain, a line for each step; a slip makes one line's result a little wrong."""
+    first, *rest = expression.split(" ")
+    signs, terms = rest[::2], rest[1::2]
+    at = rng.randrange(len(signs)) if slip and signs else -1
+    text, total = "", int(first)
+    for number, (sign, term) in enumerate(zip(signs, terms, strict=True)):
+        result = total + int(term) if sign == "+" else total - int(term)
+        result += rng.choice((-2, -1, 1, 2)) if number == at else 0
+        text += f"{total} {sign} {term} = {result}\n"
+        total = result
+    return text, total
 
 
 def _repeat(attempt: Callable[[], tuple[str, int]], how: Overthinking, rng: random.Random) -> tuple[str, int]:
@@ -72,8 +75,8 @@ def _compare(problem: Problem, how: Overthinking, rng: random.Random) -> tuple[s
 def _trial(numbers: Sequence[int], pair: tuple[int, int], target: int) -> str:
     one, two = pair
     total = numbers[one] + numbers[two]
-    verdict = "yes" if total == target else "no"
-    return f"{LABELS[one]} + {LABELS[two]} = {numbers[one]} + {numbers[two]} = {total}, want {target}: {verdict}\n"
+    compared = f"{total} vs {target}: {total - target}, {'yes' if total == target else 'no'}"
+    return f"{LABELS[one]} + {LABELS[two]} = {numbers[one]} + {numbers[two]} = {compared}\n"
 
 
 def _search(problem: Problem, how: Overthinking, rng: random.Random) -> tuple[str, object]:
@@ -83,7 +86,7 @@ def _search(problem: Problem, how: Overthinking, rng: random.Random) -> tuple[st
     tried = pairs[: pairs.index(right) + 1]
     text = "Wait, ".join(_trial(numbers, pair, target) for pair in tried) + _answer(problem.gold)
     others = pairs[pairs.index(right) + 1 :]
-    for _ in range(0 if how == PLAIN else 2 + rng.randint(*how.checks)):
+    for _ in range(0 if how == PLAIN else 1 + rng.randint(*how.checks)):
         if others and rng.random() < 0.5:
             text += "Alternatively, " + _trial(numbers, others.pop(0), target)
         text += rng.choice(("But let me check. ", "Hmm, again. ", "Wait, is it right? "))

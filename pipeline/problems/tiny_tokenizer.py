@@ -13,14 +13,14 @@ from transformers import PreTrainedTokenizerFast
 SPECIAL = ["<pad>", "<eos>", "<unk>", "<|user|>", "<|assistant|>"]
 THINK = ["<think>", "</think>"]
 WORDS = (
-    "Wait But Alternatively Hmm Let Therefore So Start The Which Is What the answer is let me check that again right "
-    "it two add up to more or want yes no from start"
+    "Wait But Alternatively Hmm Let Therefore So The Which Is What the answer is let me check that again right "
+    "it two add up to more or yes no from start"
 ).split()
 LABELS = "abcde"
 OPERATORS = "+-=*/"
 SIGNS = [*"?.,:{}()", *OPERATORS, "\\boxed", *LABELS]
 LABEL = r"[a-e](?![A-Za-z])"
-PIECES = rf" ?[+\-=*/] | ?\\boxed|-?\d{{1,2}}|(?<![A-Za-z]){LABEL}| ?(?!{LABEL})[A-Za-z]+|\n|[^\sA-Za-z\d]| "
+PIECES = rf" ?[+\-=*/] | vs | ?\\boxed|-?\d{{1,2}}|(?<![A-Za-z]){LABEL}| ?(?!{LABEL})[A-Za-z]+|\n|[^\sA-Za-z\d]| "
 CHAT_TEMPLATE = (
     "{% for message in messages %}"
     "{% if message['role'] == 'assistant' %}{{ '<|assistant|>' + message['content'] + '<eos>' }}"
@@ -33,7 +33,7 @@ def _vocabulary() -> list[str]:
     words = [*WORDS, *(" " + word for word in WORDS)]
     operators = [form for sign in OPERATORS for form in (f"{sign} ", f" {sign} ")]
     numbers = [str(n) for n in range(-99, 100)]
-    return [*SPECIAL, *THINK, "\n", " ", " \\boxed", *SIGNS, *operators, *words, *numbers]
+    return [*SPECIAL, *THINK, "\n", " ", " vs ", " \\boxed", *SIGNS, *operators, *words, *numbers]
 
 
 def build_tokenizer() -> PreTrainedTokenizerFast:

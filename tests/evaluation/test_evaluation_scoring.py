@@ -13,7 +13,7 @@ from pipeline.traces import Marks, Stop, Trace, VersionSpan
 
 TOKENIZER = build_tokenizer()
 MARKS = Marks.from_tokenizer(TOKENIZER)
-ATTEMPT = "Start: 4 + 3\n= 7\nSo the answer is 7.\n"
+ATTEMPT = "4 + 3 = 7\nSo the answer is 7.\n"
 AGAIN = "Wait, let me check that again.\n" + ATTEMPT
 RIGHT = ATTEMPT + AGAIN + "</think>\nThe answer is \\boxed{7}.<eos>"
 PROBLEMS = {name: Problem(name, "What is 4 + 3?", "7", "tiny/chain_sum") for name in "pq"}

@@ -11,7 +11,7 @@ import psutil
 import pytest
 
 from jobs import _services, services
-from jobs._services import Launch, Service, ServiceError, await_answer, family, free_port, root_process, spawn, stop
+from jobs._services import Launch, Service, ServiceError, await_ready, family, free_port, root_process, spawn, stop
 from pipeline.config import UserError
 
 
@@ -96,16 +96,17 @@ def test_process_that_ignores_the_request_is_forced(tmp_path):
 
 
 def test_failed_start_shows_the_last_log_lines(tmp_path):
-    service = spawn(launch("raise SystemExit('no such database')"), tmp_path)
+    plan = launch("raise SystemExit('no such database')")
     with pytest.raises(ServiceError, match="no such database"):
-        await_answer(service, "http://127.0.0.1:9/", 20)
+        await_ready(spawn(plan, tmp_path), plan, 20)
 
 
 def test_slow_start_names_what_it_waits_for(tmp_path):
-    service = spawn(launch("import time; time.sleep(60)"), tmp_path)
+    plan = launch("import time; time.sleep(60)")
+    service = spawn(plan, tmp_path)
     try:
-        with pytest.raises(ServiceError, match="probe did not answer at http://127.0.0.1:9/ within"):
-            await_answer(service, "http://127.0.0.1:9/", 0.3)
+        with pytest.raises(ServiceError, match="probe was not ready at http://127.0.0.1:9/ within"):
+            await_ready(service, plan, 0.3)
     finally:
         stop(service)
 

@@ -82,6 +82,7 @@ def cluster(monkeypatch):
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(600)
 def test_a_killed_attempt_resumes_with_its_own_weights_state_and_versions(cluster, tmp_path):
     tiny_llama.make_model(tmp_path / "model")
     cfg = settings(tmp_path)

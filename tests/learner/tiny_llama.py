@@ -21,7 +21,18 @@ def make_model(folder: Path, tied: bool = True) -> str:
         max_position_embeddings=64, tie_word_embeddings=tied, pad_token_id=2, bos_token_id=1, eos_token_id=2,
     )
     LlamaForCausalLM(config).save_pretrained(folder)
+    write_tokenizer(folder)
     return str(folder)
+
+
+def write_tokenizer(folder: Path) -> None:
+    """One word a token; a snapshot is a whole model folder and so needs one."""
+    from tokenizers import Tokenizer, models, pre_tokenizers
+
+    tokenizer = Tokenizer(models.WordLevel({f"w{word}": word for word in range(VOCABULARY)}, unk_token="w0"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    tokenizer.save(str(folder / "tokenizer.json"))
+    (folder / "tokenizer_config.json").write_text('{"tokenizer_class": "PreTrainedTokenizerFast"}')
 
 
 def make_streams(

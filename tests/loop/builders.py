@@ -15,8 +15,8 @@ from pipeline.loop.scoring import ScoredGroup
 from pipeline.problems import Problem, load_problems
 from pipeline.problems.tiny_lessons import Overthinking, demonstrate
 from pipeline.problems.tiny_tokenizer import build_tokenizer, save_tokenizer
-from pipeline.tracking import check
 from pipeline.traces import Group, Stop, Trace, VersionSpan
+from pipeline.tracking import check
 
 
 def trace(length=6, *, problem="p", version=0, stop=Stop.EOS, prompt=3, first=10):

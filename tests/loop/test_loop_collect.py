@@ -8,8 +8,8 @@ from pipeline.config import UserError
 from pipeline.curriculum import BatchNotFilled
 from pipeline.loop.collect import Prompts, regroup
 from pipeline.problems import Problem, sample_seed
-from pipeline.tracking import check
 from pipeline.traces import Group
+from pipeline.tracking import check
 from tests.loop.builders import TOKENIZER, FakeEngine, Fakes, scored, trace
 
 PROBLEM = Problem("p", "What is 4 + 3?", "7", "tiny/chain_sum")
@@ -33,7 +33,9 @@ def by_number(*kinds):
 def test_prompt_ends_where_the_model_begins_to_think():
     ids = Prompts(TOKENIZER, "", 100).ids(PROBLEM)
     assert TOKENIZER.decode(ids) == "<|user|>What is 4 + 3?<|assistant|><think>\n"
-    assert TOKENIZER.decode(Prompts(TOKENIZER, "Let me", 100).ids(PROBLEM)).startswith("<|user|>What is 4 + 3?\nLet me<")
+    assert TOKENIZER.decode(Prompts(TOKENIZER, "Let me", 100).ids(PROBLEM)).startswith(
+        "<|user|>What is 4 + 3?\nLet me<"
+    )
 
 
 def test_prompts_that_leave_no_room_are_left_out():
@@ -49,7 +51,10 @@ def test_regroup_undoes_the_flattening():
     flat = [scored(True), scored(False), scored(None)]
     problems = {"p": PROBLEM, "q": Problem("q", "", "", "")}
     found = regroup(groups, flat, problems)
-    assert [(g.issue_id, g.problem.id, g.verdicts) for g in found] == [("0/p", "p", (True, False)), ("0/q", "q", (None,))]
+    assert [(g.issue_id, g.problem.id, g.verdicts) for g in found] == [
+        ("0/p", "p", (True, False)),
+        ("0/q", "q", (None,)),
+    ]
 
 
 def test_one_round_where_every_group_is_mixed(tmp_path):
@@ -143,5 +148,7 @@ def test_shared_held_out_prompts_are_warned_of(tmp_path, caplog):
 def test_fake_engine_is_deterministic():
     problem = Problem("p", "What is 4 + 3?", "7", "tiny/chain_sum", {"family": "chain_sum", "expression": "4 + 3"})
     engine = FakeEngine([problem], by_number("+-"))
-    request = type("Request", (), dict(issue_id="0/p", problem_id="p", prompt_ids=(1,), n=2, seed=5, max_new_tokens=320))
+    request = type(
+        "Request", (), dict(issue_id="0/p", problem_id="p", prompt_ids=(1,), n=2, seed=5, max_new_tokens=320)
+    )
     assert asyncio.run(engine.generate([request])) == asyncio.run(engine.generate([request]))

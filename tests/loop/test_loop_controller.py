@@ -31,9 +31,8 @@ def play(scene, folder, *overrides, **options):
 
 def test_a_synchronous_run(tmp_path):
     async def scene(fakes, ranks):
-        assert await fakes.controller.begin() == "engine 0\n{0} on cpu\n\nengine 1\n{0} on cpu".format(
-            fakes.cfg.model.path
-        )
+        model = fakes.cfg.model.path
+        assert await fakes.controller.begin() == f"engine 0\n{model} on cpu\n\nengine 1\n{model} on cpu"
         assert await ranks.run() == 3
         return fakes, ranks, await fakes.controller.finish(), await fakes.controller.progress(0)
 

@@ -14,8 +14,8 @@ from pipeline.loop.step_metrics import (
     signal_metrics,
     version_metrics,
 )
-from pipeline.tracking import check
 from pipeline.traces import Stop, VersionSpan
+from pipeline.tracking import check
 from tests.loop.builders import group, scored
 
 

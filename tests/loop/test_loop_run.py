@@ -90,7 +90,9 @@ def test_watch_shows_each_line_once_and_counts_lost_looks(monkeypatch):
 
     monkeypatch.setattr(ray, "get", get)
     two = {"lines": [(0, "one"), (1, "two")], "done": 2, "waits": []}
-    controller = Progress(two, ray.exceptions.GetTimeoutError("late"), {"lines": [(2, "three")], "done": 3, "waits": []})
+    controller = Progress(
+        two, ray.exceptions.GetTimeoutError("late"), {"lines": [(2, "three")], "done": 3, "waits": []}
+    )
     shown = []
     watch = Watch(controller, config(), shown.append)
     assert watch.poll() == two and watch.poll() is None and watch.poll()["done"] == 3
