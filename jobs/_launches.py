@@ -19,12 +19,16 @@ def base_env() -> dict[str, str]:
     return env
 
 
-def mlflow_launch(folder: Path, port: int = 0) -> Launch:
+def mlflow_url(port: int) -> str:
+    """The address of the local MLflow."""
+    return f"http://{HOST}:{port}"
+
+
+def mlflow_launch(folder: Path, port: int) -> Launch:
     """MLflow on sqlite with one worker. More workers, or its job runner, starve each other on few cores."""
-    port = free_port(port)
     home = folder / "mlflow"
     (home / "artifacts").mkdir(parents=True, exist_ok=True)
-    url = f"http://{HOST}:{port}"
+    url = mlflow_url(port)
     command = [sys.executable, "-m", "mlflow", "server", "--workers", "1", "--host", HOST, "--port", str(port)]
     command += ["--backend-store-uri", f"sqlite:///{home / 'mlflow.db'}"]
     command += ["--artifacts-destination", str(home / "artifacts")]

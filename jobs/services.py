@@ -6,10 +6,10 @@ kept, what has died is replaced. `down` ends exactly what `up` started. `status`
 
 import argparse
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from jobs._launches import mlflow_launch, ray_launch
+from jobs._launches import mlflow_launch, mlflow_url, ray_launch
 from jobs._services import (
     Launch,
     Service,
@@ -29,7 +29,7 @@ from pipeline.config import UserError
 
 FOLDER = "runs/services"
 ATTEMPTS = 3
-ORDER = ("mlflow", "ray")  # Ray's jobs are told where MLflow is, so it starts second and ends first
+ORDER = ("ray", "mlflow")  # one after the other: Ray gives up when it gets too little of the processor at its start
 
 
 def up(
@@ -49,66 +49,66 @@ def up(
     folder = Path(folder).resolve()
     with locked(folder):
         services = read_state(folder)
-        # A Ray head that still runs was told this address, so a replaced MLflow goes back to it when it can.
-        former_port = _still_free(services["mlflow"].ports.get("http", 0)) if "mlflow" in services else 0
+        # Ray's jobs are told MLflow's address, so it is settled first, and a replaced MLflow goes back to its old one.
+        former = services["mlflow"].ports["http"] if "mlflow" in services else 0
+        if "mlflow" in services and root_process(services["mlflow"]):
+            mlflow_port = former
+        elif "mlflow" in only:
+            mlflow_port = free_port(mlflow_port) if mlflow_port else _first_free(former)
+        launches = {
+            "mlflow": lambda: mlflow_launch(folder, mlflow_port),
+            "ray": lambda: ray_launch(
+                cpus=cpus,
+                dashboard_port=dashboard_port,
+                gcs_port=gcs_port,
+                tracking_uri=mlflow_url(mlflow_port) if mlflow_port else None,
+            ),
+        }
+        return _bring_up(folder, services, {name: launches[name] for name in ORDER if name in only})
 
-        def launch(name: str) -> Launch:
-            if name == "mlflow":
-                return mlflow_launch(folder, mlflow_port or former_port)
-            tracking_uri = services["mlflow"].urls.get("mlflow") if "mlflow" in services else None
-            return ray_launch(cpus=cpus, dashboard_port=dashboard_port, gcs_port=gcs_port, tracking_uri=tracking_uri)
 
-        return _bring_up(folder, services, [name for name in ORDER if name in only], launch)
-
-
-def _still_free(port: int) -> int:
+def _first_free(port: int) -> int:
     try:
         return free_port(port)
     except UserError:
-        return 0
+        return free_port()
 
 
 def _bring_up(
-    folder: Path, services: dict[str, Service], names: list[str], launch: Callable[[str], Launch]
+    folder: Path, services: dict[str, Service], launches: Mapping[str, Callable[[], Launch]]
 ) -> dict[str, Service]:
-    fresh: dict[str, Launch] = {}
-
-    def begin(name: str) -> None:
-        if name in services:
-            stop(services.pop(name))  # its first process is gone; end what that left behind
-        fresh[name] = launch(name)
-        services[name] = spawn(fresh[name], folder)
-        write_state(folder, services)
-
+    fresh: list[str] = []
     try:
-        for name in names:
+        for name, launch in launches.items():
             if name not in services or root_process(services[name]) is None:
-                begin(name)
-        for name in list(fresh):
-            _await_with_retries(name, services, fresh, begin)
-        for name in names:
+                fresh.append(name)
+                _start_with_retries(name, folder, services, launch)
+        for name in launches:
             check_running(services[name])  # one may have ended while another was waited for
     except BaseException:
-        for name in reversed([name for name in fresh if name in services]):
-            stop(services.pop(name))
+        for name in reversed(fresh):
+            if name in services:
+                stop(services.pop(name))
         write_state(folder, services)
         raise
     return services
 
 
-def _await_with_retries(
-    name: str, services: dict[str, Service], fresh: dict[str, Launch], begin: Callable[[str], None]
-) -> None:
-    """On a busy machine Ray's own start-up deadlines (15 to 30 s, fixed) end it; another start usually succeeds."""
+def _start_with_retries(name: str, folder: Path, services: dict[str, Service], launch: Callable[[], Launch]) -> None:
+    """On a busy machine Ray's own start-up deadlines (15 and 30 s, fixed) end it; another start usually succeeds."""
     for attempt in range(1, ATTEMPTS + 1):
+        if name in services:
+            stop(services.pop(name))  # its first process is gone; end what that left behind
+        plan = launch()
+        services[name] = spawn(plan, folder)
+        write_state(folder, services)
         try:
-            return await_ready(services[name], fresh[name])
+            return await_ready(services[name], plan)
         except ServiceEnded as error:
             if attempt == ATTEMPTS:
                 raise
             reason = str(error).splitlines()[-1].strip()
             print(f"{name} ended while starting ({reason}); start {attempt + 1} of {ATTEMPTS}", file=sys.stderr)
-            begin(name)
 
 
 def down(folder: str | Path = FOLDER) -> list[str]:
@@ -119,7 +119,7 @@ def down(folder: str | Path = FOLDER) -> list[str]:
     with locked(folder):
         services = read_state(folder)
         ended = []
-        for name in [*reversed(ORDER)]:
+        for name in ORDER:
             if name in services:
                 stop(services[name])
                 del services[name]

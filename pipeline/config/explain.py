@@ -85,7 +85,8 @@ def _given(value: object) -> str:
 
 
 def _hint(annotation: object, metadata: Sequence[object], value: object) -> str:
-    if annotation is not str or isinstance(value, str | dict | list):
+    takes_text = annotation is str or str in get_args(annotation)
+    if not takes_text or isinstance(value, str | dict | list):
         return ""
     if value is None:
         return "" if metadata else '; write "" for empty text'

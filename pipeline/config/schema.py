@@ -37,7 +37,7 @@ def _takes_bool(annotation: object) -> bool:
 
 
 class Run(Section):
-    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")] | None = None  # None: a new one each time
+    name: str | None = Field(None, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")  # None: a new one each time
     seed: int = 0
     steps: Positive = 40
     resume: bool = True
@@ -171,7 +171,7 @@ class Curriculum(Section):
     kappa_start: Annotated[float, Field(ge=0, lt=1)] = 0.0
     nrp_start: Share = 0.5
     max_rounds: Positive = 10  # generation rounds a step may take
-    allow_partial: bool = False  # at the limit: train on at least half a batch instead of stopping
+    min_batch_share: Annotated[float, Field(gt=0, le=1)] = 1.0  # at the limit: the least share of a batch to train on
 
 
 class Learner(Section):

@@ -87,17 +87,17 @@ class BatchFiller(Generic[T]):
     """Fills one batch. Call `add` once a round until `done`, then `result`.
 
     `max_rounds` bounds the sampling; `close` ends it early, for example after one pass over the data. A limit
-    reached too early is `BatchNotFilled` in `result`, or with `allow_partial` a batch of at least half the wanted
+    reached too early is `BatchNotFilled` in `result`, or a batch of at least the share `min_share` of the wanted
     groups. Order decides what is kept (first come), so the result is a function of what was added.
     """
 
-    def __init__(self, batch: int, kappa: float, max_rounds: int, allow_partial: bool = False) -> None:
+    def __init__(self, batch: int, kappa: float, max_rounds: int, min_share: float = 1.0) -> None:
         for name, value in (("batch", batch), ("max_rounds", max_rounds)):
             if value < 1:
                 raise UserError(f"dynamic sampling needs {name} of at least 1, got {value}")
         if not math.isfinite(kappa):
             raise ValueError(f"kappa is {kappa}")
-        self.batch, self.kappa, self.max_rounds, self.allow_partial = batch, kappa, max_rounds, allow_partial
+        self.batch, self.kappa, self.max_rounds, self.min_share = batch, kappa, max_rounds, min_share
         self.rounds = 0
         self._closed = False
         self._seen: list[tuple[T, GroupKind]] = []
@@ -147,7 +147,7 @@ class BatchFiller(Generic[T]):
             left = self.max_rounds - self.rounds
             raise RuntimeError(f"the batch lacks {self.missing} groups and {left} rounds are left")
         batch = self._choose()
-        if batch.partial and not (self.allow_partial and 2 * len(batch.groups) >= self.batch):
+        if not batch.groups or len(batch.groups) < self.min_share * self.batch:
             raise BatchNotFilled(self._explain(batch))
         return batch
 
@@ -179,5 +179,5 @@ class BatchFiller(Generic[T]):
         return (
             f"only {len(batch.groups)} of {self.batch} groups ({batch.mixed} mixed, {batch.easy} easy) after "
             f"{self.rounds} rounds ({why}); dropped: {drops}; use problems of a fitting difficulty, raise "
-            "curriculum.max_rounds, or set curriculum.allow_partial to train on half a batch or more"
+            "curriculum.max_rounds, or lower curriculum.min_batch_share to train on smaller batches"
         )

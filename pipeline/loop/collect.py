@@ -94,7 +94,7 @@ class Collector:
         """Samples until the batch is full. BatchNotFilled (a UserError) after curriculum.max_rounds."""
         wanted = self.cfg.rollout.prompts_per_step
         filler: BatchFiller[ScoredGroup] = BatchFiller(
-            wanted, self.rule.kappa, self.cfg.curriculum.max_rounds, self.cfg.curriculum.allow_partial
+            wanted, self.rule.kappa, self.cfg.curriculum.max_rounds, self.cfg.curriculum.min_batch_share
         )
         sampled: list[ScoredGroup] = []
         seconds: dict[str, float] = {"rollout": 0.0, "grade": 0.0, "judge": 0.0}

@@ -76,7 +76,7 @@ def test_empty_section_is_the_default(tmp_path):
         ("problems.train.3.size=10", ["'problems.train' is a list of 1", "not '3'"]),
         ("problems.train.first.size=10", ["index from 0", "'first'"]),
         ("problems.train.3=x", ["'problems.train' is a list of 1"]),
-        ("run.name.x=1", ["'run.name' is a single value"]),
+        ("run.seed.x=1", ["'run.seed' is a single value"]),
         ("learner.lr=fast", ['learner.lr is "fast"', "a number at least 0"]),
         ("learner.lr=-1", ["learner.lr is -1", "a number at least 0"]),
         ("learner.lr=.inf", ["learner.lr", "finite"]),

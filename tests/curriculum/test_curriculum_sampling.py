@@ -117,12 +117,12 @@ def test_one_mixed_prompt_in_ten_fills_over_rounds_or_names_what_it_kept():
 
 
 def test_a_partial_batch_keeps_the_share_and_needs_half():
-    result = rounds(BatchFiller(24, 0.4, 2, allow_partial=True), {M: 4, E: 50}, {M: 5, E: 50}).result()
+    result = rounds(BatchFiller(24, 0.4, 2, min_share=0.5), {M: 4, E: 50}, {M: 5, E: 50}).result()
     assert (result.mixed, result.easy, result.partial, result.wanted) == (9, 6, True, 24)
     with pytest.raises(BatchNotFilled, match="only 11 of 24"):
-        rounds(BatchFiller(24, 0.4, 1, allow_partial=True), {M: 7, E: 50}).result()
+        rounds(BatchFiller(24, 0.4, 1, min_share=0.5), {M: 7, E: 50}).result()
     with pytest.raises(BatchNotFilled):
-        rounds(BatchFiller(24, 0.4, 1, allow_partial=True), {E: 50}).result()
+        rounds(BatchFiller(24, 0.4, 1, min_share=0.5), {E: 50}).result()
 
 
 def test_the_end_of_the_data_ends_the_filling():

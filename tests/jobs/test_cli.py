@@ -48,8 +48,8 @@ def test_main_gets_absolute_paths(tmp_path, monkeypatch):
 def test_config_found_from_another_directory(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     seen = []
-    run("--config", "infra/presets/tiny.yaml", main=lambda cfg, args: seen.append(cfg.run.name) or 0)
-    assert seen == ["tiny"]
+    run("--config", "infra/presets/tiny.yaml", main=lambda cfg, args: seen.append(cfg.curriculum.max_rounds) or 0)
+    assert seen == [2]
 
 
 @pytest.mark.parametrize(

@@ -112,16 +112,29 @@ def test_slow_start_names_what_it_waits_for(tmp_path):
 
 
 def test_partial_start_is_undone(tmp_path, monkeypatch):
-    monkeypatch.setattr(services, "mlflow_launch", lambda folder, port: launch("import time; time.sleep(60)"))
-    monkeypatch.setattr(services, "ray_launch", lambda **options: free_port(options["gcs_port"]))
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        with pytest.raises(UserError, match="cannot be used"):
-            services.up(tmp_path, gcs_port=taken.getsockname()[1])
+    def no_mlflow(folder, port):
+        raise UserError("no room")
+
+    sleeper = launch("import time; time.sleep(60)")
+    monkeypatch.setattr(services, "ray_launch", lambda **options: sleeper)
+    monkeypatch.setattr(services, "await_ready", lambda service, plan: None)
+    monkeypatch.setattr(services, "mlflow_launch", no_mlflow)
+    with pytest.raises(UserError, match="no room"):
+        services.up(tmp_path)
     assert _services.read_state(tmp_path) == {}
-    living = [child for child in psutil.Process().children() if child.status() != "zombie"]
-    assert living == []
+    assert [child for child in psutil.Process().children() if child.status() != "zombie"] == []
+
+
+def test_a_start_that_ends_by_itself_is_tried_again(tmp_path, monkeypatch, capsys):
+    fails, works = launch("raise SystemExit('overloaded')"), launch("import time; time.sleep(60)")
+    plans = [fails, works]
+    monkeypatch.setattr(services, "ray_launch", lambda **options: plans.pop(0))
+    monkeypatch.setattr(services, "await_ready", lambda service, plan: plan is works or await_ready(service, plan, 30))
+    try:
+        services.up(tmp_path, only=("ray",))
+        assert "overloaded" in capsys.readouterr().err and services.status(tmp_path)["ray"][1]
+    finally:
+        assert services.down(tmp_path) == ["ray"]
 
 
 def test_down_without_anything_running(tmp_path, capsys):

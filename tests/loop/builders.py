@@ -200,3 +200,18 @@ class Ranks:
         while await self.step(step):
             step += 1
         return step - first
+
+
+def digests(batches):
+    """Of the ranks' batches of one step."""
+    return [batch.digest for batch in batches]
+
+
+def play(scene, folder, *overrides, **options):
+    """Runs `await scene(fakes, ranks)` to its end and returns what it returns."""
+
+    async def whole():
+        fakes = Fakes(folder, *overrides, **options)
+        return await scene(fakes, Ranks(fakes))
+
+    return asyncio.run(whole())
