@@ -64,6 +64,7 @@ def ray_launch(*, cpus: int = 8, dashboard_port: int = 0, gcs_port: int = 0, tra
         "RAY_AUTH_MODE": "disabled",  # loopback only; unset, Ray decides by whether a token file happens to exist
         "RAY_worker_niceness": "0",  # the default of 15 lets any other program starve the workers
         "RAY_USAGE_STATS_ENABLED": "0",
+        "RAY_agent_register_timeout_ms": "120000",
         # "A cluster of this machine alone": the node's address is then 127.0.0.1 and its ports are not open to the
         # network. Without it Ray replaces 127.0.0.1 by the outward address. Drivers outside a job need it too.
         "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",

@@ -59,7 +59,7 @@ def through_endpoint(
     """Asks the endpoint every problem `evaluation.samples` times."""
 
     async def run() -> Measured:
-        client = EndpointClient(url, model_id, cfg.evaluation, cfg.rollout.max_new_tokens)
+        client = EndpointClient(url, model_id, cfg.evaluation, cfg.rollout.max_new_tokens, cfg.problems.prompt_suffix)
         try:
             replies = await client.ask_all(problems, seed, on_done)
         finally:

@@ -7,7 +7,8 @@ from typing import Any
 import ray
 
 from pipeline.config import RunConfig, config_digest
-from pipeline.storage import open_storage
+from pipeline.storage import StorageError, open_storage
+from pipeline.tracking import TrackingError
 from serve import client
 
 logger = logging.getLogger(__name__)
@@ -25,10 +26,24 @@ class Publisher:
 
     def publish(self, folder: str, version: int, digest: str, step: int) -> dict[str, object]:
         """Stores, registers and (with publish.endpoint) serves a snapshot. "latest" and the aliases move only after
-        the thing they name is confirmed; an endpoint that refuses is counted and the run goes on."""
-        key = f"{self.cfg.run.name}/snapshots/v{version}"
-        uri = self.store.put_folder(folder, key)
-        self.store.set_latest(f"{self.cfg.run.name}/snapshots", f"v{version}")
+        the thing they name is confirmed. Storage, registry or endpoint failing never stops a training: it is logged
+        and kept in the history, and the snapshot stays in the run's folder."""
+        event: dict[str, object] = {"version": version, "digest": digest, "folder": folder, "at": time.time()}
+        try:
+            number, event["uri"] = self._keep(folder, version, digest, step)
+            event["registered"] = number
+            if self.dashboard_url:
+                event |= self._serve(folder, version, digest, step, number)
+        except (StorageError, TrackingError, client.SwapRefused, client.SwapTimeout) as error:
+            logger.error("version %d was not published: %s", version, error)
+            event |= {"swapped": False, "reason": f"{type(error).__name__}: {error}"}
+        self.events.append(event)
+        return event
+
+    def _keep(self, folder: str, version: int, digest: str, step: int) -> tuple[int, str]:
+        key = f"{self.cfg.run.name}/snapshots"
+        uri = self.store.put_folder(folder, f"{key}/v{version}")
+        self.store.set_latest(key, f"v{version}")
         registered = self._ask(
             "register_version",
             uri,
@@ -38,30 +53,25 @@ class Publisher:
             config_digest=config_digest(self.cfg),
         )
         self._ask("set_alias", "candidate", registered.number)
-        event: dict[str, object] = {"version": version, "digest": digest, "uri": uri, "registered": registered.number}
-        if self.dashboard_url:
-            event |= self._serve(folder, version, digest, step, registered.number)
-        self.events.append(event)
-        return event
+        return registered.number, uri
 
     def _serve(self, folder: str, version: int, digest: str, step: int, number: int) -> dict[str, object]:
-        started = time.monotonic()
-        try:
-            report = client.swap(
-                self.dashboard_url, version, folder, digest, self._deadline(), mode=self.cfg.serve.swap_mode
-            )
-        except (client.SwapRefused, client.SwapTimeout) as error:
-            logger.error("the endpoint did not take version %d: %s", version, error)
-            return {"swapped": False, "reason": str(error), "at": time.time()}
+        mode = self.cfg.serve.swap_mode
+        report = client.swap(str(self.dashboard_url), version, folder, digest, self._deadline(), mode=mode)
         self._ask("set_alias", "champion", number)
         self._ask("log_step", step, {"endpoint_version": version, "endpoint_swap_seconds": report.seconds})
-        return {"swapped": True, "seconds": time.monotonic() - started, "at": time.time()}
+        return {"swapped": True, "seconds": report.seconds}
 
     def _deadline(self) -> float:
         return self.cfg.serve.drain_deadline_s + 60
 
     def _ask(self, method: str, *args: object, **kwargs: object) -> Any:
-        return ray.get(getattr(self.tracker, method).remote(*args, **kwargs), timeout=TRACKER_DEADLINE_S)
+        try:
+            return ray.get(getattr(self.tracker, method).remote(*args, **kwargs), timeout=TRACKER_DEADLINE_S)
+        except ray.exceptions.RayTaskError as error:
+            raise TrackingError(str(error.cause)) from error
+        except ray.exceptions.GetTimeoutError as error:
+            raise TrackingError(f"waited {TRACKER_DEADLINE_S} s for the tracker to {method}") from error
 
     def history(self) -> list[dict[str, object]]:
         """What was published, in order, and whether the endpoint took it."""

@@ -33,7 +33,10 @@ class Trickle(threading.Thread):
         asyncio.run(self._send())
 
     async def _send(self) -> None:
-        client = EndpointClient(self.url, self.model_id, self.cfg.evaluation, self.cfg.rollout.max_new_tokens)
+        cfg = self.cfg
+        client = EndpointClient(
+            self.url, self.model_id, cfg.evaluation, cfg.rollout.max_new_tokens, cfg.problems.prompt_suffix
+        )
         waiting: set[asyncio.Task[None]] = set()
         for number, problem in enumerate(itertools.cycle(self.problems)):
             if self.stopping.is_set():

@@ -123,13 +123,15 @@ def _progress(cfg: RunConfig, tracker: Any) -> Iterator[None]:
     stopping = threading.Event()
 
     def poll() -> None:
-        with tqdm(total=cfg.warm_start.steps, unit="step", mininterval=10) as bar:
-            while not stopping.wait(5):
-                losses = ray.get(tracker.history.remote(), timeout=60).get("warm_start/loss")
-                if losses:
-                    last = max(losses)
-                    bar.set_postfix(loss=f"{losses[last]:.4f}", refresh=False)
-                    bar.update(last - bar.n)
+        bar: tqdm | None = None
+        while not stopping.wait(5):
+            losses = ray.get(tracker.history.remote(), timeout=60).get("warm_start/loss")
+            if not losses:
+                continue
+            last = max(losses)
+            bar = bar or tqdm(total=cfg.warm_start.steps, initial=last, unit="step", mininterval=10)
+            bar.set_postfix(loss=f"{losses[last]:.4f}", refresh=False)
+            bar.update(last - bar.n)
 
     thread = threading.Thread(target=poll, daemon=True, name="progress")
     thread.start()

@@ -234,12 +234,13 @@ class WarmStart(Section):
     Ranks, ZeRO stage, betas, decay and clipping are those of `learner`.
     """
 
-    steps: Positive = 3600
+    steps: Positive = 4200
     plain_steps: NonNegative = 3000  # of these: attempts are not repeated, so most tokens teach solving
     plain_tokens_per_step: Positive = 2048
     tokens_per_step: Positive = 4096
     lr: Annotated[float, Field(gt=0)] = 3e-3
-    lr_floor: Share = 0.03  # of lr, at the end of the cosine
+    overthink_lr: Annotated[float, Field(gt=0)] = 1.5e-3  # where the second phase starts
+    lr_floor: Share = 0.03  # of a phase's rate, at the end of its cosine
     warmup_steps: NonNegative = 50
     hidden: Positive = 128
     layers: Positive = 4

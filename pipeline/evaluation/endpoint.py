@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from pipeline.config import Evaluation
-from pipeline.problems import Problem, sample_seed
+from pipeline.problems import Problem, sample_seed, with_suffix
 from pipeline.traces import Stop, Trace, VersionSpan
 
 STOPS = {"stop": Stop.EOS, "length": Stop.LENGTH}
@@ -59,19 +59,19 @@ def to_trace(problem: Problem, sample: int, reply: dict) -> Trace:
 class EndpointClient:
     """A thin asynchronous client that never retries, so that every failure is seen and counted."""
 
-    def __init__(self, base_url: str, model: str, options: Evaluation, max_tokens: int, api_key: str = "none") -> None:
+    def __init__(self, base_url: str, model: str, options: Evaluation, max_tokens: int, suffix: str = "") -> None:
         from openai import AsyncOpenAI
 
-        self.model, self.options, self.max_tokens = model, options, max_tokens
+        self.model, self.options, self.max_tokens, self.suffix = model, options, max_tokens, suffix
         self.client = AsyncOpenAI(
-            base_url=f"{base_url.rstrip('/')}/v1", api_key=api_key, max_retries=0, timeout=options.request_timeout_s
+            base_url=f"{base_url.rstrip('/')}/v1", api_key="none", max_retries=0, timeout=options.request_timeout_s
         )
 
     async def ask(self, problem: Problem, sample: int, seed: int) -> Trace:
         """One reply to one problem. Raises openai's errors and ValueError for a reply that cannot be used."""
         reply = await self.client.chat.completions.create(
             model=self.model,
-            messages=[{"role": "user", "content": problem.prompt}],
+            messages=[{"role": "user", "content": with_suffix(problem.prompt, self.suffix)}],
             max_tokens=self.max_tokens,
             temperature=self.options.temperature,
             top_p=self.options.top_p,

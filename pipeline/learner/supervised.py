@@ -31,12 +31,21 @@ Lesson = tuple[list[int], list[int]]  # prompt ids [P], response ids [T]
 Draw = Callable[[random.Random, bool], Lesson]  # (rng, plain)
 
 
+PLAIN_HORIZON = 1.2  # the plain phase ends before its cosine does, at a tenth of the peak
+
+
 def rate_at(step: int, plan: WarmStart) -> float:
-    """Linear warm-up, then a cosine from `lr` to `lr * lr_floor`."""
+    """Warm-up and cosine from `lr` in the plain phase; a cosine from `overthink_lr` in the second."""
     if step < plan.warmup_steps:
         return plan.lr * (step + 1) / plan.warmup_steps
-    done = (step - plan.warmup_steps) / max(plan.steps - plan.warmup_steps, 1)
-    return plan.lr * (plan.lr_floor + (1 - plan.lr_floor) * 0.5 * (1 + math.cos(math.pi * done)))
+    if step < plan.plain_steps:
+        return _cosine(plan.lr, step - plan.warmup_steps, PLAIN_HORIZON * plan.plain_steps - plan.warmup_steps, plan)
+    start = max(plan.plain_steps, plan.warmup_steps)
+    return _cosine(plan.overthink_lr, step - start, plan.steps - start, plan)
+
+
+def _cosine(peak: float, done: int, horizon: float, plan: WarmStart) -> float:
+    return peak * (plan.lr_floor + (1 - plan.lr_floor) * 0.5 * (1 + math.cos(math.pi * done / max(horizon, 1))))
 
 
 def tokens_at(step: int, plan: WarmStart) -> int:

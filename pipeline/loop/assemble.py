@@ -4,9 +4,11 @@ import logging
 from collections.abc import Sequence
 from typing import Any
 
+from ray.exceptions import RayTaskError
+
 from pipeline.config import RunConfig, UserError
 from pipeline.curriculum import kappa_rule
-from pipeline.judge import PrefixRequest, PrefixResult
+from pipeline.judge import JudgeFailure, PrefixRequest, PrefixResult
 from pipeline.loop.collect import Collector, Prompts
 from pipeline.loop.issuing import Issuer
 from pipeline.loop.pool import RolloutPool
@@ -26,7 +28,16 @@ class RemoteJudge:
 
     async def find_prefixes(self, requests: Sequence[PrefixRequest]) -> list[PrefixResult]:
         """One result a request; nothing is sent when there is nothing to judge."""
-        return await self.actor.find_prefixes.remote(list(requests)) if requests else []
+        if not requests:
+            return []
+        try:
+            return await self.actor.find_prefixes.remote(list(requests))
+        except RayTaskError as error:
+            raise JudgeFailure(str(error.cause)) from None if isinstance(error.cause, JudgeFailure) else error
+
+    async def counters(self) -> dict[str, int]:
+        """The judge's counts since it started."""
+        return await self.actor.counters.remote()
 
 
 def load_tokenizer(model_path: str) -> Any:

@@ -3,6 +3,7 @@
 import asyncio
 import math
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -26,7 +27,7 @@ from pipeline.loop.step_metrics import (
     version_metrics,
 )
 from pipeline.loop.waiting import Waits
-from pipeline.problems import Problem, sample_seed
+from pipeline.problems import Problem, sample_seed, with_suffix
 from pipeline.rewards import RewardStrategy
 from pipeline.traces import Group, Marks
 
@@ -55,8 +56,7 @@ class Prompts:
 
     def ids(self, problem: Problem) -> list[int]:
         """Token ids [P] of one problem, ready for the model to think."""
-        text = f"{problem.prompt}\n{self.suffix}" if self.suffix else problem.prompt
-        messages = [{"role": "user", "content": text}]
+        messages = [{"role": "user", "content": with_suffix(problem.prompt, self.suffix)}]
         rendered = self.tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
         return list(self.tokenizer.encode(rendered, add_special_tokens=False))
 
@@ -89,6 +89,7 @@ class Collector:
         self.cfg, self.issuer, self.prompts, self.marks = cfg, issuer, prompts, marks
         self.strategy, self.rule, self.pool, self.judge, self.waits = strategy, rule, pool, judge, waits
         self.ledger = Ledger()
+        self._judge_counts: Counter[str] = Counter()
 
     async def collect(self, step: int) -> Collected:
         """Samples until the batch is full. BatchNotFilled (a UserError) after curriculum.max_rounds."""
@@ -106,7 +107,16 @@ class Collector:
         batch = filler.result()
         for group, reason in batch.dropped:
             self.ledger.move(group.issue_id, State.DROPPED, reason.value)
-        return self._rewarded(step, batch, sampled, filler.easy_share, seconds)
+        collected = self._rewarded(step, batch, sampled, filler.easy_share, seconds)
+        collected.metrics.update(await self._judge_metrics())
+        return collected
+
+    async def _judge_metrics(self) -> Numbers:
+        """The judge's counts since the last step."""
+        now = Counter(await self.judge.counters()) if self.strategy.needs_prefix else Counter()
+        new, self._judge_counts = now - self._judge_counts, now
+        names = {"judge_calls": "judged", "judge_cache_hits": "cache_hits", "judge_failures": "failures"}
+        return {name: float(new[key]) for name, key in names.items()}
 
     def trained(self, collected: Collected) -> None:
         """Notes the batch as trained and lets the curriculum move."""

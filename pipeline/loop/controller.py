@@ -16,6 +16,7 @@ from typing import Any
 from pipeline.config import RunConfig, UserError
 from pipeline.engine.options import EngineOptions
 from pipeline.grading import configure
+from pipeline.judge import JudgeFailure
 from pipeline.learner import RankBatch, rank_batches
 from pipeline.loop.admission import capacity
 from pipeline.loop.assemble import build_collector
@@ -86,7 +87,7 @@ class Controller:
                 return None
             self._admit(step)
             made = await asyncio.shield(self.tasks[step])
-        except (UserError, EngineFailed, DeadlineExceeded) as error:
+        except (UserError, EngineFailed, JudgeFailure, DeadlineExceeded) as error:
             self._stop(step, error)
             return None
         if self._over(step):

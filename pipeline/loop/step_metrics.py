@@ -9,8 +9,10 @@ from pipeline.curriculum import DropReason, Filled
 from pipeline.evaluation import nrp_share, summarise
 from pipeline.loop.admission import staleness
 from pipeline.loop.scoring import ScoredGroup, Signals
+from pipeline.tracking.catalogue import for_source
 
 Numbers = dict[str, float]
+PER_SOURCE = ("accuracy", "tokens_mean", "nrp_share_tokens")
 
 
 def present(numbers: dict[str, float | None]) -> Numbers:
@@ -31,7 +33,15 @@ def length_spread(groups: Sequence[ScoredGroup]) -> float | None:
 
 
 def rollout_metrics(sampled: Sequence[ScoredGroup]) -> Numbers:
-    """Over every group sampled for the step, kept or not."""
+    """Over every group sampled for the step, kept or not; accuracy, tokens and NRP share also for each source."""
+    numbers = _over(sampled)
+    for source in sorted({group.problem.source for group in sampled}):
+        own = _over([group for group in sampled if group.problem.source == source])
+        numbers |= {for_source(name, source): own[name] for name in PER_SOURCE if name in own}
+    return numbers
+
+
+def _over(sampled: Sequence[ScoredGroup]) -> Numbers:
     traces = [trace for group in sampled for trace in group.traces]
     summary = summarise(traces, intervals=False)
     return present(

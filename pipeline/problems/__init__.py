@@ -2,6 +2,6 @@
 
 from pipeline.problems.load import load_problems, overlap
 from pipeline.problems.order import epoch_order, sample_seed
-from pipeline.problems.problem import Problem
+from pipeline.problems.problem import Problem, with_suffix
 
-__all__ = ["Problem", "epoch_order", "load_problems", "overlap", "sample_seed"]
+__all__ = ["Problem", "epoch_order", "load_problems", "overlap", "sample_seed", "with_suffix"]

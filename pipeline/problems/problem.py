@@ -15,3 +15,8 @@ class Problem:
     gold: str
     source: str
     meta: dict[str, object] = field(default_factory=dict)
+
+
+def with_suffix(prompt: str, suffix: str) -> str:
+    """The user's turn: the question, and below it the run's instruction (`problems.prompt_suffix`), if any."""
+    return f"{prompt}\n{suffix}" if suffix else prompt
