@@ -7,8 +7,10 @@ import argparse
 import logging
 import os
 import re
+import signal
 import sys
 from collections.abc import Callable, Sequence
+from types import FrameType
 from typing import NoReturn
 
 from pipeline.config import (
@@ -59,6 +61,9 @@ def run_command(
             sys.stdout.write(dry_run_text(cfg, plan or describe_training))
             return 0
         logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+        for chatty in ("httpx", "httpx2", "ray"):
+            logging.getLogger(chatty).setLevel(logging.WARNING)
+        signal.signal(signal.SIGTERM, _interrupt)
         return main(cfg, args)
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
@@ -66,6 +71,11 @@ def run_command(
     except KeyboardInterrupt:
         print(f"{name}: interrupted", file=sys.stderr)
         return EXIT_INTERRUPTED
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    """SIGTERM (a stopped job, a supervisor) ends a command as Ctrl-C does, so that it cleans up."""
+    raise KeyboardInterrupt
 
 
 def _parser(

@@ -1,32 +1,22 @@
 """Joins the Ray cluster that a job was submitted to, or one started for this command alone."""
 
 import os
-import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
-from types import FrameType
 
 from pipeline.config import UserError
-
-ROOT = Path(__file__).resolve().parents[1]
-
-
-def _interrupt(number: int, frame: FrameType | None) -> None:
-    raise KeyboardInterrupt
 
 
 @contextmanager
 def cluster(namespace: str) -> Iterator[str | None]:
     """Connects to the cluster in RAY_ADDRESS (set for submitted jobs), else starts one with this machine's cores.
 
-    Yields the dashboard's URL, None where there is none. SIGTERM (`ray job stop`) ends the run like Ctrl-C.
+    Yields the dashboard's URL, None where there is none.
     """
     import ray
 
     os.environ.setdefault("RAY_AUTH_MODE", "disabled")  # a private cluster on loopback; unset, Ray decides by itself
     os.environ.setdefault("RAY_worker_niceness", "0")
-    signal.signal(signal.SIGTERM, _interrupt)
     address = os.environ.get("RAY_ADDRESS")
     own = {} if address else {"num_cpus": os.cpu_count(), "include_dashboard": False, "_node_ip_address": "127.0.0.1"}
     try:

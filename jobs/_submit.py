@@ -14,6 +14,7 @@ PACKED = ("pipeline", "jobs", "serve", "infra")  # all that a job imports or rea
 KEPT = [pattern for top in PACKED for pattern in (f"!/{top}", f"!/{top}/**")]
 EXCLUDES = ["/[!.]*", *KEPT, "__pycache__", ".?*", "*.key", "*.pem"]
 LIMIT_BYTES = 100 << 20
+NOISE = "(raylet)"  # advice about worker counts, written into every job's log
 
 
 @dataclass(frozen=True)
@@ -68,7 +69,8 @@ def follow(job: Job, show: Callable[[str], None]) -> bool:
         async for chunk in job.client.tail_job_logs(job.id):
             *lines, rest = (rest + chunk).split("\n")
             for line in lines:
-                show(line.split("\r")[-1])
+                if NOISE not in line:
+                    show(line.split("\r")[-1])
         if rest:
             show(rest)
 

@@ -19,7 +19,7 @@ class Trickle(threading.Thread):
     """Sends one request every `every_s` seconds until stopped, and counts what came back by policy version."""
 
     def __init__(
-        self, cfg: RunConfig, url: str, model_id: str, problems: Sequence[Problem], every_s: float = 1.0
+        self, cfg: RunConfig, url: str, model_id: str, problems: Sequence[Problem], every_s: float = 3.0
     ) -> None:
         super().__init__(daemon=True, name="trickle")
         self.cfg, self.url, self.model_id = cfg, url, model_id

@@ -52,5 +52,5 @@ def test_tiny_settings():
         ("chain_sum", 150, "held_out"),
         ("search", 150, "held_out"),
     ]
-    assert (cfg.run.steps, cfg.learner.lr, cfg.curriculum.kappa_start) == (40, 3e-4, 0.75)
-    assert cfg.publish.every == 10 and not cfg.publish.endpoint and check_resources(cfg).gpus == 0
+    assert (cfg.run.steps, cfg.learner.lr, cfg.curriculum.kappa_start) == (30, 3e-4, 0.75)
+    assert cfg.publish.every == 8 and not cfg.publish.endpoint and check_resources(cfg).gpus == 0
