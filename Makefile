@@ -30,7 +30,7 @@ lint: setup  ## ruff
 demo: setup  ## start the services, train the tiny model and watch the endpoint change (ARGS are passed on)
 	$(PY) -m jobs.demo $(ARGS)
 
-up: setup  ## start Ray, MLflow and the endpoint on free local ports
+up: setup  ## start Ray and MLflow on free local ports
 	$(PY) -m jobs.services up $(ARGS)
 
 down: setup  ## stop what `make up` started

@@ -149,7 +149,7 @@ def parse(argv: list[str]) -> argparse.Namespace:
     parser.add_argument("--mlflow", default="http://127.0.0.1:5000", help="address of the MLflow server")
     parser.add_argument("--run", help="id of the run to show")
     parser.add_argument("--traces", type=Path, help="a page of traces on this machine")
-    parser.add_argument("--artifact", help="a page of traces among the run's artifacts, for example traces/final.html")
+    parser.add_argument("--artifact", help="a page of traces among the run's artifacts, such as traces/step_00029.html")
     parser.add_argument("--out", type=Path, default=Path("docs/images"))
     arguments = parser.parse_args(argv)
     arguments.mlflow = arguments.mlflow.rstrip("/")

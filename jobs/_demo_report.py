@@ -46,7 +46,7 @@ def build(
         "failed_requests": len(failures),
         "failures": failures[:20],
         "swaps": len(swaps),
-        "refused_swaps": len(result["publications"]) - len(swaps),
+        "not_served": [event for event in result["publications"] if not event.get("swapped")],
         "swap_seconds": [round(float(event["seconds"]), 2) for event in swaps],
         "steps": result["steps"],
         "seconds": seconds,
@@ -61,6 +61,16 @@ def build(
         "seed": cfg.run.seed,
         "mlflow_run_id": result["mlflow_run_id"],
     }
+
+
+def complaints(report: Report) -> list[str]:
+    """What the demo promises and did not keep; empty when all is well."""
+    found = [f"{report['failed_requests']} of {report['requests']} requests, first: {report['failures'][:1]}"]
+    found = found if report["failed_requests"] else []
+    found += [f"version {event['version']} was not served: {event['reason']}" for event in report["not_served"]]
+    if report["versions"]["after"] != [report["versions"]["trained"]]:
+        found.append(f"the endpoint answers with versions {report['versions']['after']}, not the trained one")
+    return found
 
 
 def example_pairs(before: Measured, after: Measured, tokenizer: Any) -> list[tuple[TraceView, TraceView]]:
@@ -86,13 +96,13 @@ def example_pairs(before: Measured, after: Measured, tokenizer: Any) -> list[tup
 def text(report: Report, before: Measured, after: Measured, tokenizer: Any) -> str:
     """The report for a terminal."""
     was, now = report["before"]["tokens_mean"], report["after"]["tokens_mean"]
+    earlier, later = before.by_source(), after.by_source()
     change = "not measured" if was is None or now is None else f"{1 - now / was:.0%} fewer"
     parts = [
         "\n== Before and after, through the endpoint",
         table({"before": before.summary, "after": after.summary}),
         *(
-            f"\n{source}\n" + table({"before": before.by_source()[source], "after": found})
-            for source, found in after.by_source().items()
+            f"\n{source}\n" + table({"before": earlier[source], "after": found}) for source, found in later.items()
         ),
         f"\ntokens a reply: {change}",
         f"requests: {report['requests']} sent ({report['requests_during_training']} while training), "

@@ -4,10 +4,11 @@ import logging
 import time
 from typing import Any
 
+import httpx
 import ray
 
-from pipeline.config import RunConfig, config_digest
-from pipeline.storage import StorageError, open_storage
+from pipeline.config import RunConfig, UserError, config_digest
+from pipeline.storage import open_storage
 from pipeline.tracking import TrackingError
 from serve import client
 
@@ -34,7 +35,7 @@ class Publisher:
             event["registered"] = number
             if self.dashboard_url:
                 event |= self._serve(folder, version, digest, step, number)
-        except (StorageError, TrackingError, client.SwapRefused, client.SwapTimeout) as error:
+        except (UserError, RuntimeError, TimeoutError, httpx.HTTPError, ray.exceptions.RayError) as error:
             logger.error("version %d was not published: %s", version, error)
             event |= {"swapped": False, "reason": f"{type(error).__name__}: {error}"}
         self.events.append(event)
@@ -42,8 +43,9 @@ class Publisher:
 
     def _keep(self, folder: str, version: int, digest: str, step: int) -> tuple[int, str]:
         key = f"{self.cfg.run.name}/snapshots"
-        uri = self.store.put_folder(folder, f"{key}/v{version}")
+        self.store.put_folder(folder, f"{key}/v{version}")
         self.store.set_latest(key, f"v{version}")
+        uri = self.store.uri(f"{key}/v{version}")
         registered = self._ask(
             "register_version",
             uri,

@@ -20,10 +20,14 @@ def named(cfg: RunConfig, config_file: str | None) -> RunConfig:
     return cfg.model_copy(update={"run": cfg.run.model_copy(update={"name": name})})
 
 
+def results_root(cfg: RunConfig) -> Path:
+    """The storage folder, or `runs` here when storage is remote."""
+    return Path("runs" if "://" in cfg.storage.uri else cfg.storage.uri).resolve()
+
+
 def run_folder(cfg: RunConfig) -> Path:
-    """The run's local folder: in the storage folder, or under `runs` here when storage is remote."""
-    base = Path("runs") if "://" in cfg.storage.uri else Path(cfg.storage.uri)
-    return (base / str(cfg.run.name)).resolve()
+    """The run's local folder."""
+    return results_root(cfg) / str(cfg.run.name)
 
 
 @contextmanager

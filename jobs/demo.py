@@ -9,12 +9,14 @@ import json
 import sys
 import time
 import uuid
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from tqdm import tqdm
 
 from jobs import _demo_report, _measure, services
+from jobs._bar import show_line
 from jobs._cli import run_command
 from jobs._submit import follow, submit
 from jobs._traffic import Trickle
@@ -47,7 +49,7 @@ class Clock:
 
 
 def main(cfg: RunConfig, args: argparse.Namespace) -> int:
-    """Runs the demo; 1 when requests failed or the training did."""
+    """Runs the demo; 1 when a request failed or a version did not reach the endpoint."""
     from pipeline.loop.assemble import load_split, load_tokenizer
 
     folder, clock = Path(args.folder).resolve(), Clock()
@@ -61,9 +63,7 @@ def main(cfg: RunConfig, args: argparse.Namespace) -> int:
     print(f"   {'storage':10} {folder}", flush=True)
 
     clock.begin("deploy", f"Deploying {cfg.model.path} to Ray Serve")
-    endpoint = client.deploy(
-        urls["dashboard"], cfg.serve, str(model), _first_policy(model), engine_cfg=cfg.engine
-    )
+    endpoint = client.deploy(urls["dashboard"], cfg.serve, str(model), _first_policy(model), engine_cfg=cfg.engine)
     urls["endpoint"] = f"{endpoint.url}/v1"
     print(f"   endpoint   {urls['endpoint']}  (model {endpoint.model_id})", flush=True)
 
@@ -87,7 +87,9 @@ def main(cfg: RunConfig, args: argparse.Namespace) -> int:
     report = _demo_report.build(cfg, before, after, trickle, result, clock.seconds, urls)
     _demo_report.write(report, before, after, tokenizer, folder / "demo", urls["mlflow"], result["mlflow_run_id"], cfg)
     print(_demo_report.text(report, before, after, tokenizer), flush=True)
-    return 1 if report["failed_requests"] else 0
+    for complaint in _demo_report.complaints(report):
+        print(f"FAILED: {complaint}", file=sys.stderr)
+    return 1 if _demo_report.complaints(report) else 0
 
 
 def _first_policy(model: Path) -> dict[str, Any]:
@@ -98,7 +100,9 @@ def _first_policy(model: Path) -> dict[str, Any]:
 
 def _measured(cfg: RunConfig, tokenizer: Any, endpoint: client.Endpoint, problems: list) -> _measure.Measured:
     with tqdm(total=len(problems) * cfg.evaluation.samples, unit="reply") as bar:
-        measured = _measure.through_endpoint(cfg, tokenizer, endpoint.url, endpoint.model_id, problems, bar.update)
+        measured = _measure.through_endpoint(
+            cfg, tokenizer, endpoint.url, endpoint.model_id, problems, bar.update, cfg.run.seed
+        )
     columns: dict[str, Summary] = {"all": measured.summary, **measured.by_source()}
     print(_measure.table(columns), flush=True)
     return measured
@@ -108,13 +112,7 @@ def _train(cfg: RunConfig, args: argparse.Namespace, dashboard: str, folder: Pat
     overrides = [*args.overrides, f"run.name={name}", f"storage.uri={folder}", "publish.endpoint=true"]
     job = submit(dashboard, ["python", "-m", "jobs.train", "--config", args.config, *overrides], name)
     with tqdm(total=cfg.run.steps, unit="step") as bar:
-
-        def show(line: str) -> None:
-            bar.write(line)
-            if line.startswith("step "):
-                bar.update(int(line.split()[1].split("/")[0]) - bar.n)
-
-        return follow(job, show)
+        return follow(job, partial(show_line, bar))
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:

@@ -8,13 +8,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from jobs._cli import run_command
+from jobs._runs import results_root
 from jobs._services import read_state
+from jobs.services import FOLDER
 from pipeline.config import RunConfig, UserError, check_model_folder, config_digest
 from pipeline.weights import MANIFEST_NAME, Snapshot, read_manifest
 from serve.client import SwapTimeout, deploy
 from serve.policy import Policy, fingerprint
-
-SERVICES = "runs/services"
 
 
 def main(cfg: RunConfig, args: argparse.Namespace) -> int:
@@ -46,7 +46,7 @@ def local_dashboard(services: str) -> str:
 
 def results_folder(cfg: RunConfig) -> Path:
     """Where a snapshot of a plain model folder is kept: beside the run's results, here when those are remote."""
-    return Path("runs" if "://" in cfg.storage.uri else cfg.storage.uri).resolve() / "endpoint"
+    return results_root(cfg) / "endpoint"
 
 
 def as_snapshot(folder: Path, home: Path, cfg: RunConfig) -> Snapshot:
@@ -99,7 +99,7 @@ def plan(cfg: RunConfig) -> str:
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--dashboard", metavar="URL", help="the cluster's dashboard (default: the local services)")
-    parser.add_argument("--services", metavar="FOLDER", default=SERVICES, help="folder of `jobs.services`")
+    parser.add_argument("--services", metavar="FOLDER", default=FOLDER, help="folder of `jobs.services`")
 
 
 def command(argv: Sequence[str] | None = None) -> int:

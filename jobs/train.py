@@ -6,10 +6,12 @@ With the same run.name an interrupted run goes on from its last checkpoint.
 import argparse
 import json
 import sys
+from functools import partial
 from typing import Any
 
 from tqdm import tqdm
 
+from jobs._bar import show_line
 from jobs._cli import run_command
 from jobs._ray import cluster
 from jobs._runs import held, named, run_folder
@@ -52,13 +54,7 @@ def _train(cfg: RunConfig, folder: Any, dashboard: str | None) -> dict:
         return actor.remote(cfg.model_dump(mode="json"), tracker, endpoint)
 
     with tqdm(total=cfg.run.steps, unit="step", disable=None) as bar:
-
-        def show(line: str) -> None:
-            bar.write(line)
-            sys.stdout.flush()
-            if line.startswith("step "):
-                bar.update(int(line.split()[1].split("/")[0]) - bar.n)
-
+        show = partial(show_line, bar)
         show(f"run {cfg.run.name} in {folder}")
         return train(cfg, folder, show, publisher)
 

@@ -71,7 +71,7 @@ def _base(cfg: RunConfig, folder: Path) -> Path:
 
 def make_draw(cfg: RunConfig) -> Any:
     """Draws a random lesson (prompt ids, response ids) of the config's problems; runs in each rank."""
-    from pipeline.problems import load_problems
+    from pipeline.problems import load_problems, with_suffix
     from pipeline.problems.tiny_lessons import PLAIN, Overthinking, demonstrate
     from pipeline.problems.tiny_tokenizer import build_tokenizer
 
@@ -85,7 +85,7 @@ def make_draw(cfg: RunConfig) -> Any:
     def draw(rng: random.Random, plain: bool) -> tuple[list[int], list[int]]:
         while True:
             problem = rng.choice(problems)
-            messages = [{"role": "user", "content": problem.prompt}]
+            messages = [{"role": "user", "content": with_suffix(problem.prompt, cfg.problems.prompt_suffix)}]
             prompt = encode(tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True))
             response = encode(demonstrate(problem, PLAIN if plain else how, rng) + tokenizer.eos_token)
             if len(prompt) + len(response) <= longest:
@@ -146,7 +146,8 @@ def _plan(cfg: RunConfig) -> str:
     plan = cfg.warm_start
     sources = ", ".join(f"{source.size} {source.name}" for source in cfg.problems.train)
     return (
-        f"{cfg.learner.ranks} learner ranks: {plan.steps} supervised steps of {plan.tokens_per_step} tokens\n"
+        f"{cfg.learner.ranks} learner ranks: {plan.steps} supervised steps, the first {plan.plain_steps} of "
+        f"{plan.plain_tokens_per_step} tokens, the others of {plan.tokens_per_step}\n"
         f"problems: {sources}\n"
         f"a Llama of {plan.layers} layers, hidden {plan.hidden}"
     )

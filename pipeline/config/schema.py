@@ -59,7 +59,6 @@ class Model(Section):
     path: str = "infra/models/tiny"
     dtype: Literal["float32", "bfloat16"] = "float32"  # learner's compute dtype
     think_end: str = "</think>"
-    think_start: str = "<think>"
 
 
 class Columns(Section):

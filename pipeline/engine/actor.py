@@ -1,29 +1,11 @@
 """The rollout engine as a Ray actor: a plain class, wrapped by whoever places it."""
 
-import collections
-import logging
-
 from pipeline.config.schema import Engine
 from pipeline.engine.effective import EffectiveOptions
 from pipeline.engine.options import EngineOptions
 from pipeline.engine.requests import GenerateRequest, SwapReceipt
 from pipeline.engine.rollout import RolloutEngine, SwapMode
 from pipeline.traces import Group
-
-LOG_LINES = 200
-
-
-class LogTail(logging.Handler):
-    """Keeps the last lines this process logged."""
-
-    def __init__(self, lines: int = LOG_LINES) -> None:
-        super().__init__()
-        self.lines: collections.deque[str] = collections.deque(maxlen=lines)
-        self.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
-
-    def emit(self, record: logging.LogRecord) -> None:
-        """Keep one record as text."""
-        self.lines.append(self.format(record))
 
 
 class RolloutActor:
@@ -32,9 +14,6 @@ class RolloutActor:
     flight, plus two for swaps and pings."""
 
     def __init__(self, name: str) -> None:
-        self._log = LogTail()
-        for logger in (logging.getLogger(), logging.getLogger("vllm")):
-            logger.addHandler(self._log)
         self._engine = RolloutEngine(name)
 
     async def start(
@@ -70,10 +49,6 @@ class RolloutActor:
     async def ping(self) -> dict[str, object]:
         """See `RolloutEngine.ping`."""
         return await self._engine.ping()
-
-    async def tail_of_log(self, lines: int = 40) -> list[str]:
-        """The last lines this process logged, oldest first."""
-        return list(self._log.lines)[-lines:]
 
     async def shutdown(self) -> None:
         """See `RolloutEngine.shutdown`."""

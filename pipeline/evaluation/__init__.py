@@ -1,7 +1,7 @@
 """Evaluation: scoring shared with training, summaries, and the endpoint as a source of traces."""
 
 from pipeline.evaluation.endpoint import EndpointClient, Replies, to_trace, version_of
-from pipeline.evaluation.scoring import ScoredTrace, dissect, grade_traces, score_traces
+from pipeline.evaluation.scoring import ScoredTrace, dissect, grade_traces, score_traces, with_prefixes
 from pipeline.evaluation.summary import Summary, nrp_share, ratio, summarise
 
 __all__ = [
@@ -17,4 +17,5 @@ __all__ = [
     "summarise",
     "to_trace",
     "version_of",
+    "with_prefixes",
 ]

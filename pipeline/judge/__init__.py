@@ -1,6 +1,6 @@
 """Judges: who finds the segment in which the answer is first reached."""
 
-from pipeline.judge.actor import JudgeActor, remote_judge
+from pipeline.judge.actor import JudgeActor
 from pipeline.judge.base import JUDGES, JudgeItem, SegmentJudge, build_judge, register_judge
 from pipeline.judge.exact import ExactJudge, stated_answer
 from pipeline.judge.waves import JudgeFailure, PrefixRequest, PrefixResult
@@ -18,6 +18,5 @@ __all__ = [
     "SegmentJudge",
     "build_judge",
     "register_judge",
-    "remote_judge",
     "stated_answer",
 ]

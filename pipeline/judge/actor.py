@@ -24,7 +24,7 @@ REASONS = ("deadline", "exception", "item", "invalid")
 
 
 class JudgeActor:
-    """Plain async class; `remote_judge` wraps it. State is touched in the event loop only."""
+    """Plain async class, wrapped by whoever places it. State is touched in the event loop only."""
 
     def __init__(
         self,
@@ -143,10 +143,3 @@ async def _in_thread(function: Callable[[list[JudgeItem]], list[float]], batch: 
 
     threading.Thread(target=work, name="judge-call", daemon=True).start()
     return await future
-
-
-def remote_judge(config: JudgeConfig, name: str | None = None, grading: GradingConfig | None = None) -> object:
-    """A Ray actor handle of JudgeActor with judge.cpus; named within the run's namespace if `name` is given."""
-    import ray
-
-    return ray.remote(JudgeActor).options(name=name, num_cpus=config.cpus).remote(config, grading=grading)

@@ -6,11 +6,6 @@ from pipeline.config import UserError
 from pipeline.learner.streams import MiniBatch, RankBatch, TokenStreams
 
 
-def padded_tokens(lengths: Sequence[int], rows: Sequence[int]) -> int:
-    """Tokens of a right-padded micro-batch of these rows, padding included."""
-    return len(rows) * max((lengths[row] for row in rows), default=0)
-
-
 def plan_micro_batches(lengths: Sequence[int], ranks: int, max_tokens: int) -> list[list[list[int]]]:
     """`plan[rank][micro]` are row indices; each row is used exactly once.
 

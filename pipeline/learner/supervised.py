@@ -26,12 +26,10 @@ from pipeline.learner.streams import TokenStreams
 from pipeline.weights import write_snapshot
 
 BLOCK = 24  # steps whose rows are drawn together and sorted by length, so that little of a batch is padding
+PLAIN_HORIZON = 1.2  # the plain phase ends before its cosine does, at a tenth of the peak
 
 Lesson = tuple[list[int], list[int]]  # prompt ids [P], response ids [T]
 Draw = Callable[[random.Random, bool], Lesson]  # (rng, plain)
-
-
-PLAIN_HORIZON = 1.2  # the plain phase ends before its cosine does, at a tenth of the peak
 
 
 def rate_at(step: int, plan: WarmStart) -> float:

@@ -3,7 +3,7 @@
 from importlib import import_module
 from typing import Any
 
-_LAZY = {"train": "run", "RunFailed": "run", "Controller": "controller", "Ledger": "ledger", "load_split": "assemble"}
+_LAZY = {"train": "run", "RunFailed": "run"}
 
 __all__ = [*_LAZY]
 

@@ -67,9 +67,8 @@ def build_collector(cfg: RunConfig, pool: RolloutPool, judge: Any, waits: Waits)
             f"{len(fitting)} training problems do not fill one step of rollout.prompts_per_step="
             f"{cfg.rollout.prompts_per_step}; add problems or lower it"
         )
-    shared = overlap(fitting, load_split(cfg, "held_out")) if cfg.problems.held_out else []
-    if shared:
-        logger.warning("%d held-out prompts are also trained on, such as %r", len(shared), shared[0])
+    if cfg.problems.held_out:
+        overlap(fitting, load_split(cfg, "held_out"))  # warns of prompts in both
     return Collector(
         cfg=cfg,
         issuer=Issuer(fitting, cfg.run.seed),

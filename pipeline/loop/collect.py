@@ -11,8 +11,7 @@ from typing import Any
 from pipeline.config import RunConfig, UserError
 from pipeline.curriculum import BatchFiller, Filled, Rule, classify
 from pipeline.engine import GenerateRequest
-from pipeline.evaluation import ScoredTrace, grade_traces
-from pipeline.evaluation.scoring import with_prefixes
+from pipeline.evaluation import ScoredTrace, grade_traces, with_prefixes
 from pipeline.learner import TokenStreams
 from pipeline.loop.issuing import Issuer
 from pipeline.loop.ledger import Ledger, State

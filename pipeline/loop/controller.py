@@ -74,11 +74,17 @@ class Controller:
         """A new number for a new (or restarted) group of ranks; the same token gets the same number."""
         return self.attempts.setdefault(token, len(self.attempts) + 1)
 
+    def _fence(self, attempt: int) -> None:
+        """A call of ranks that were replaced must change nothing."""
+        if attempt < len(self.attempts):
+            raise RuntimeError(f"attempt {attempt} is over; attempt {len(self.attempts)} has taken its place")
+
     # --- batches ---
 
     async def next_batch(self, attempt: int, step: int, rank: int) -> RankBatch | None:
         """The rank's part of the batch of `step`; None after the last step, or when the run cannot go on (the ranks
         then keep what was learned; `finish` tells why)."""
+        self._fence(attempt)
         if step >= self.cfg.run.steps or self._over(step):
             return None
         try:
@@ -140,6 +146,7 @@ class Controller:
     async def step_done(self, attempt: int, step: int, rank: int, metrics: dict[str, float]) -> None:
         """Takes a rank's report; rank 0's moves ledger and curriculum, once, and is logged.
         Where engine and learner disagree the run stops."""
+        self._fence(attempt)
         if rank != 0:
             return
         at = self.steps[step]
@@ -165,6 +172,7 @@ class Controller:
     async def publish(self, attempt: int, step: int, version: int, folder: str, digest: str) -> None:
         """Gives the engines a snapshot; returns once all have echoed version and digest. An attempt's first snapshot
         may be older than what they hold (its step is not among the steps asked for, or is done)."""
+        self._fence(attempt)
         started = time.monotonic()
         receipts = await self.pool.swap(folder, version, digest)
         self.version, self.digest, self.next_step = version, digest, version
@@ -262,4 +270,3 @@ class Controller:
             "stopped": f"step {self.next_step}: {self.stopped}" if self.stopped else None,
             "user_error": isinstance(self.stopped, UserError),
         }
-

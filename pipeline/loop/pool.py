@@ -56,10 +56,6 @@ class RolloutPool:
         """Starts every engine; returns their effective options."""
         return await self._each("start", lambda actor, _: actor.start.remote(*arguments))
 
-    async def fingerprints(self, token_ids: Sequence[int]) -> list[list[float]]:
-        """Each engine's log-probs of a fixed sequence under its present weights."""
-        return await self._each("take a fingerprint", lambda actor, _: actor.fingerprint.remote(list(token_ids)))
-
     async def _each(
         self, doing: str, call: Callable[[Any, int], Awaitable[T]], skip: Sequence[bool] | None = None
     ) -> list[T]:

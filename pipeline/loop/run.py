@@ -105,7 +105,7 @@ class Watch(threading.Thread):
         self.last, self.lost, self.stopping = -1, 0, threading.Event()
 
     def run(self) -> None:
-        """Until `stop`; a poll that fails is counted and shown once a minute."""
+        """Until `stop`; a poll that fails is counted, a stall is shown each `report_stall_s`."""
         told = 0.0
         while not self.stopping.wait(POLL_S):
             seen = self.poll()
@@ -154,6 +154,7 @@ def train(cfg: RunConfig, folder: Path, show: Show, make_publisher: Callable[[An
         if result["stopped"]:
             raise (UserError if result["user_error"] else RunFailed)(result["stopped"])
         status = "FINISHED"
+        _get(actors.tracker.log_curves.remote(str(cfg.run.name)), 120, "the tracker to draw the curves")
         publications = ray.get(actors.publisher.history.remote()) if actors.publisher else []
         return {**result, "mlflow_run_id": run_id, "publications": publications}
     except KeyboardInterrupt:

@@ -9,7 +9,7 @@ from pipeline.curriculum import DropReason, Filled
 from pipeline.evaluation import nrp_share, summarise
 from pipeline.loop.admission import staleness
 from pipeline.loop.scoring import ScoredGroup, Signals
-from pipeline.tracking.catalogue import for_source
+from pipeline.tracking import for_source
 
 Numbers = dict[str, float]
 PER_SOURCE = ("accuracy", "tokens_mean", "nrp_share_tokens")

@@ -10,13 +10,14 @@ from pathlib import Path
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
+from pipeline.problems.tiny import LABELS
+
 SPECIAL = ["<pad>", "<eos>", "<unk>", "<|user|>", "<|assistant|>"]
 THINK = ["<think>", "</think>"]
 WORDS = (
     "Wait But Alternatively Hmm Let Therefore So The Which Is What the answer is let me check that again right "
     "it two add up to more or yes no from start"
 ).split()
-LABELS = "abcde"
 OPERATORS = "+-=*/"
 SIGNS = [*"?.,:{}()", *OPERATORS, "\\boxed", *LABELS]
 LABEL = r"[a-e](?![A-Za-z])"

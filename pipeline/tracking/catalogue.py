@@ -38,7 +38,6 @@ class Metric:
     description: str
     per_source: bool = False
     may_be_nan: bool = False
-    axis: str = "step"
 
 
 UP, DOWN, NONE = Better.UP, Better.DOWN, Better.NONE
@@ -128,7 +127,6 @@ _ALL: list[Metric] = [
                 "train": "Forward, backward and optimiser",
                 "publish": "Writing and handing on a snapshot",
                 "swap": "Loading new weights into the engines",
-                "checkpoint": "Writing a checkpoint",
                 "step": "The whole step",
             }.items()
         ),
@@ -152,21 +150,17 @@ _ALL: list[Metric] = [
     *_group(
         "endpoint",
         ("version", "endpoint_version", "version", NONE, "Weights the endpoint answers with"),
-        ("requests", "endpoint_requests", "requests", NONE, "Requests answered since its start"),
-        ("failed_requests", "endpoint_failed_requests", "requests", DOWN, "Requests failed since its start; must be 0"),
         ("swap_seconds", "endpoint_swap_seconds", "s", DOWN, "Hot swap of the endpoint, from order to confirmation"),
     ),
     *_group(
         "warm_start",
         ("loss", "supervised_loss", "nats", DOWN, "Cross-entropy a token, supervised"),
-        ("loss_held_out", "supervised_loss_held_out", "nats", DOWN, "Cross-entropy a token, held out"),
         may_be_nan=True,
     ),
     *_group(
         "warm_start",
         ("lr", "supervised_lr", "1", NONE, "Learning rate"),
         ("tokens", "supervised_tokens", "tokens", NONE, "Tokens seen since the start"),
-        ("accuracy", "supervised_accuracy", "share", UP, "Held-out answers right, sampled"),
         ("seconds", "supervised_seconds", "s", DOWN, "A supervised step"),
     ),
 ]

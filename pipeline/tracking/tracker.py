@@ -188,6 +188,12 @@ class Tracker:
         """Keep a matplotlib figure as `path` (.png or .svg)."""
         return self._try(f"log {path}", lambda: self._client.log_figure(self._run(), figure, path))
 
+    def log_curves(self, title: str = "") -> bool:
+        """Keep the run's curves (figures/) and its summary table (tables/summary.json)."""
+        from pipeline.tracking.figures import log_curves
+
+        return log_curves(self, title)
+
     def log_table(self, rows: Sequence[Mapping[str, object]], path: str) -> bool:
         """Keep rows as a table that MLflow shows as such. `path` ends in .json; logging it again replaces it (MLflow's
         own call appends, which would double the rows of a repeated step)."""

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from jobs._demo_report import build, example_pairs, figures, text, write
+from jobs._demo_report import build, complaints, example_pairs, figures, text, write
 from jobs._measure import Measured, table
 from jobs._traffic import Trickle
 from pipeline.config import load_config
@@ -90,7 +90,7 @@ def test_table():
 def test_report_counts_every_request_and_swap(report):
     assert (report["requests"], report["requests_during_training"], report["failed_requests"]) == (4 + 3 + 7, 7, 2)
     assert report["failures"] == ["InternalServerError: busy", "12:00:00 APITimeoutError: slow"]
-    assert (report["swaps"], report["refused_swaps"], report["swap_seconds"]) == (2, 1, [1.23, 2.0])
+    assert (report["swaps"], len(report["not_served"]), report["swap_seconds"]) == (2, 1, [1.23, 2.0])
     assert report["versions"] == {"before": [0], "during": {10: 4, 20: 2}, "after": [3], "trained": 40}
     assert list(report["versions"]["during"]) == [10, 20]
     assert (report["steps"], report["seed"], report["mlflow_run_id"]) == (40, 5, "abc")
@@ -149,3 +149,21 @@ def test_report_is_written_and_kept_in_mlflow(report, cfg, tmp_path, monkeypatch
     assert "<html" in page and "What is 2 + 2?" in page
     assert kept == [("sqlite:///x", "decs", "policy"), "abc", "demo"]
     assert "could not be kept in MLflow" in capsys.readouterr().err
+
+
+def test_a_demo_complains_of_what_it_did_not_keep():
+    kept = {
+        "failed_requests": 0,
+        "requests": 9,
+        "failures": [],
+        "not_served": [],
+        "versions": {"after": [3], "trained": 3},
+    }
+    assert complaints(kept) == []
+    broken = kept | {
+        "failed_requests": 1,
+        "failures": ["12:00:00 APIError: gone"],
+        "not_served": [{"version": 2, "reason": "digest"}],
+        "versions": {"after": [0], "trained": 3},
+    }
+    assert [text.split()[0] for text in complaints(broken)] == ["1", "version", "the"]

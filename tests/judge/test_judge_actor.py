@@ -142,11 +142,9 @@ def test_labels_after_the_first_yes_never_matter(rows):
 def test_inside_ray():
     import ray
 
-    from pipeline.judge import remote_judge
-
     ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False)
     try:
-        judge = remote_judge(Judge(), name="judge")
+        judge = ray.remote(JudgeActor).options(name="judge", num_cpus=0.25).remote(Judge())
         ask = PrefixRequest("a", "What is 3 + 4?", "7", [(0, 4), (4, 9)], ["3 + 4 = 7", "So the answer is 7."])
         assert ray.get(judge.find_prefixes.remote([ask]), timeout=120) == [PrefixResult("a", 9, 2, 1, 2)]
         assert ray.get(judge.counters.remote(), timeout=30)["found"] == 1

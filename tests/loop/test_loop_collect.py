@@ -142,7 +142,7 @@ def test_too_few_problems_for_a_step(tmp_path):
 def test_shared_held_out_prompts_are_warned_of(tmp_path, caplog):
     source = "{kind: tiny, name: chain_sum, split: train, size: 24, options: {max_terms: 3}}"
     Fakes(tmp_path, f"problems.held_out=[{source}]")
-    assert "24 held-out prompts are also trained on" in caplog.text
+    assert "24 of 24 held-out prompts are also trained on" in caplog.text
 
 
 def test_fake_engine_is_deterministic():

@@ -32,9 +32,6 @@ class Engine:
     async def start(self, model, options):
         return f"{model} {options}"
 
-    async def fingerprint(self, token_ids):
-        return [-1.0 for _ in token_ids]
-
 
 def pool(*engines, deadline=5.0):
     return RolloutPool([Remote(engine) for engine in engines], Waits(), deadline)
@@ -88,7 +85,6 @@ def test_wrong_echo_after_a_swap(echo):
         asyncio.run(pool(Engine(), Engine(echo=echo)).swap("/run/v2", 2, "abc"))
 
 
-def test_start_and_fingerprints_ask_all():
+def test_start_asks_all():
     engines = pool(Engine(), Engine())
     assert asyncio.run(engines.start("model", "options")) == ["model options"] * 2
-    assert asyncio.run(engines.fingerprints((1, 2, 3))) == [[-1.0] * 3] * 2
