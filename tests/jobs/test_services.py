@@ -119,10 +119,12 @@ def test_partial_start_is_undone(tmp_path, monkeypatch):
     monkeypatch.setattr(services, "ray_launch", lambda **options: sleeper)
     monkeypatch.setattr(services, "await_ready", lambda service, plan: None)
     monkeypatch.setattr(services, "mlflow_launch", no_mlflow)
+    before = set(psutil.Process().children())
     with pytest.raises(UserError, match="no room"):
         services.up(tmp_path)
     assert _services.read_state(tmp_path) == {}
-    assert [child for child in psutil.Process().children() if child.status() != "zombie"] == []
+    fresh = set(psutil.Process().children()) - before
+    assert [child for child in fresh if child.status() != "zombie"] == []
 
 
 def test_a_start_that_ends_by_itself_is_tried_again(tmp_path, monkeypatch, capsys):
