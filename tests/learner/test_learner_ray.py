@@ -1,4 +1,4 @@
-"""Runs `ray_train_checks.py` in a process of its own: a Ray that an earlier test has shut down must not linger in it."""
+"""Runs `ray_train_checks.py` in a process of its own: no Ray of an earlier test may linger in it."""
 
 import subprocess
 import sys
