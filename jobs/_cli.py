@@ -63,7 +63,8 @@ def run_command(
         logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
         for chatty in ("httpx", "httpx2", "ray"):
             logging.getLogger(chatty).setLevel(logging.WARNING)
-        signal.signal(signal.SIGTERM, _interrupt)
+        for ending in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(ending, _interrupt)
         return main(cfg, args)
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
@@ -74,7 +75,8 @@ def run_command(
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:
-    """SIGTERM (a stopped job, a supervisor) ends a command as Ctrl-C does, so that it cleans up."""
+    """SIGTERM (a stopped job, a supervisor) ends a command as Ctrl-C does, so that it cleans up; and Ctrl-C works even
+    where a shell started the command with the signal ignored."""
     raise KeyboardInterrupt
 
 

@@ -49,7 +49,20 @@ class Clock:
 
 
 def main(cfg: RunConfig, args: argparse.Namespace) -> int:
-    """Runs the demo; 1 when a request failed or a version did not reach the endpoint."""
+    """Runs the demo; 1 when a request failed or a version did not reach the endpoint. Interrupted, it ends the services,
+    unless they were there before."""
+    home = Path(args.folder).resolve() / "services"
+    found = any(alive for _, alive in services.status(home).values())
+    try:
+        return _demo(cfg, args)
+    except KeyboardInterrupt:
+        if not found:
+            print("\nending the services", flush=True)
+            services.down(home)
+        raise
+
+
+def _demo(cfg: RunConfig, args: argparse.Namespace) -> int:
     from pipeline.loop.assemble import load_split, load_tokenizer
 
     folder, clock = Path(args.folder).resolve(), Clock()

@@ -1,7 +1,9 @@
 """Start the learner's worker group under Ray Train and wait for it."""
 
 import os
+import threading
 from collections.abc import Callable
+from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any
 
 from pipeline.config import UserError, user_error_in
@@ -41,13 +43,35 @@ def fit(
             "namespace": namespace,
             "run_folder": run_folder,
         }
-        return torch_trainer(cfg, train_function, settings, storage_path, storage_filesystem).fit()
+        return run_trainer(torch_trainer(cfg, train_function, settings, storage_path, storage_filesystem))
     except TrainingFailedError as failure:
         for rank, error in sorted(getattr(failure, "worker_failures", {}).items()):
             mistake = user_error_in(error)
             if mistake is not None:
                 raise UserError(f"learner rank {rank}: {mistake}") from failure
         raise
+
+
+def run_trainer(trainer: "TorchTrainer") -> "Result":
+    """`trainer.fit()` in a thread of its own, so that Ctrl-C ends the caller with KeyboardInterrupt.
+
+    In the main thread Ray Train takes the signal over and ends the process with 0, past every clean-up.
+    """
+    done: Future[Result] = Future()
+
+    def work() -> None:
+        try:
+            done.set_result(trainer.fit())
+        except BaseException as error:  # noqa: BLE001 (raised again in the caller's thread)
+            done.set_exception(error)
+
+    threading.Thread(target=work, name="trainer", daemon=True).start()
+    while True:
+        try:
+            return done.result(timeout=1)
+        except TimeoutError:
+            if done.done():
+                raise
 
 
 def torch_trainer(

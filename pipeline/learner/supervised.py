@@ -198,7 +198,7 @@ def fit_supervised(
     cfg: RunConfig, folder: Path, base: str, make_draw: Callable[[RunConfig], Draw], namespace: str
 ) -> None:
     """Runs the teaching under Ray Train; blocks to its end. Checkpoints go to `<folder>/train`."""
-    from pipeline.learner.launch import torch_trainer
+    from pipeline.learner.launch import run_trainer, torch_trainer
 
     settings = {
         "run": cfg.model_dump(mode="json"),
@@ -207,4 +207,4 @@ def fit_supervised(
         "make_draw": make_draw,
         "namespace": namespace,
     }
-    torch_trainer(cfg, supervised_function, settings, str(folder / "train")).fit()
+    run_trainer(torch_trainer(cfg, supervised_function, settings, str(folder / "train")))
