@@ -49,8 +49,10 @@ class Clock:
 
 
 def main(cfg: RunConfig, args: argparse.Namespace) -> int:
-    """Runs the demo; 1 when a request failed or a version did not reach the endpoint. Interrupted, it ends the services,
-    unless they were there before."""
+    """Runs the demo; 1 when a request failed or a version did not reach the endpoint.
+
+    Interrupted, it ends the services, unless they were there before.
+    """
     home = Path(args.folder).resolve() / "services"
     found = any(alive for _, alive in services.status(home).values())
     try:
