@@ -65,8 +65,9 @@ def build(
 
 def complaints(report: Report) -> list[str]:
     """What the demo promises and did not keep; empty when all is well."""
-    found = [f"{report['failed_requests']} of {report['requests']} requests, first: {report['failures'][:1]}"]
-    found = found if report["failed_requests"] else []
+    found = []
+    if report["failed_requests"]:
+        found.append(f"{report['failed_requests']} of {report['requests']} requests, first: {report['failures'][:1]}")
     found += [f"version {event['version']} was not served: {event['reason']}" for event in report["not_served"]]
     if report["versions"]["after"] != [report["versions"]["trained"]]:
         found.append(f"the endpoint answers with versions {report['versions']['after']}, not the trained one")

@@ -102,9 +102,10 @@ def _demo(cfg: RunConfig, args: argparse.Namespace) -> int:
     report = _demo_report.build(cfg, before, after, trickle, result, clock.seconds, urls)
     _demo_report.write(report, before, after, tokenizer, folder / "demo", urls["mlflow"], result["mlflow_run_id"], cfg)
     print(_demo_report.text(report, before, after, tokenizer), flush=True)
-    for complaint in _demo_report.complaints(report):
+    complaints = _demo_report.complaints(report)
+    for complaint in complaints:
         print(f"FAILED: {complaint}", file=sys.stderr)
-    return 1 if _demo_report.complaints(report) else 0
+    return 1 if complaints else 0
 
 
 def _first_policy(model: Path) -> dict[str, Any]:

@@ -51,6 +51,12 @@ def tokens_at(step: int, plan: WarmStart) -> int:
     return plan.plain_tokens_per_step if step < plan.plain_steps else plan.tokens_per_step
 
 
+def tokens_until(step: int, plan: WarmStart) -> int:
+    """Padded tokens of the batches of steps 0 to `step`, that one included."""
+    plain = min(step + 1, plan.plain_steps)
+    return plain * plan.plain_tokens_per_step + (step + 1 - plain) * plan.tokens_per_step
+
+
 def draw_block(draw: Draw, tokens: int, plain: bool, seed: int, block: int) -> list[list[Lesson]]:
     """The `BLOCK` batches of one block, each of about `tokens` padded tokens of alike lengths, in random order."""
     rng = random.Random(f"{seed}/{block}/{plain}")
@@ -151,7 +157,7 @@ class Teacher:
         numbers = {
             "supervised_loss": loss,
             "supervised_lr": rate_at(step, self.plan),
-            "supervised_tokens": sum(tokens_at(done, self.plan) for done in range(step + 1)),
+            "supervised_tokens": tokens_until(step, self.plan),
             "supervised_seconds": seconds,
             "grad_norm": norm,
         }
