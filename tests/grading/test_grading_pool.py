@@ -1,7 +1,6 @@
 """Deadlines, dead workers, threads, Ray actors: a checker that fails says so, and never hangs."""
 
 import asyncio
-import os
 import subprocess
 import sys
 import textwrap
@@ -206,20 +205,13 @@ class AsyncGrader:
 
 
 @pytest.mark.slow
-def test_inside_ray_actors():
-    import ray
-
-    root = os.getcwd()
-    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, runtime_env={"env_vars": {"PYTHONPATH": root}})
-    try:
-        threaded = ray.remote(ThreadedGrader).options(max_concurrency=4, num_cpus=0).remote()
-        single = ray.remote(AsyncGrader).options(num_cpus=0).remote()
-        calls = [threaded.grade.remote(16) for _ in range(4)] + [single.grade.remote(16) for _ in range(4)]
-        calls += [single.grade_async.remote(8) for _ in range(2)]
-        verdicts = [verdict for part in ray.get(calls, timeout=240) for verdict in part]
-        assert set(verdicts) == {"right"}
-        seen = ray.get([threaded.counters.remote(), single.counters.remote()], timeout=60)
-        assert [s["unknown"] for s in seen] == [0, 0]
-        assert [s["right"] for s in seen] == [128, 144]
-    finally:
-        ray.shutdown()
+def test_inside_ray_actors(local_ray):
+    threaded = local_ray.remote(ThreadedGrader).options(max_concurrency=4, num_cpus=0).remote()
+    single = local_ray.remote(AsyncGrader).options(num_cpus=0).remote()
+    calls = [threaded.grade.remote(16) for _ in range(4)] + [single.grade.remote(16) for _ in range(4)]
+    calls += [single.grade_async.remote(8) for _ in range(2)]
+    verdicts = [verdict for part in local_ray.get(calls, timeout=240) for verdict in part]
+    assert set(verdicts) == {"right"}
+    seen = local_ray.get([threaded.counters.remote(), single.counters.remote()], timeout=60)
+    assert [s["unknown"] for s in seen] == [0, 0]
+    assert [s["right"] for s in seen] == [128, 144]

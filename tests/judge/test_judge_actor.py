@@ -139,14 +139,8 @@ def test_labels_after_the_first_yes_never_matter(rows):
 
 
 @pytest.mark.slow
-def test_inside_ray():
-    import ray
-
-    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False)
-    try:
-        judge = ray.remote(JudgeActor).options(name="judge", num_cpus=0.25).remote(Judge())
-        ask = PrefixRequest("a", "What is 3 + 4?", "7", [(0, 4), (4, 9)], ["3 + 4 = 7", "So the answer is 7."])
-        assert ray.get(judge.find_prefixes.remote([ask]), timeout=120) == [PrefixResult("a", 9, 2, 1, 2)]
-        assert ray.get(judge.counters.remote(), timeout=30)["found"] == 1
-    finally:
-        ray.shutdown()
+def test_inside_ray(local_ray):
+    judge = local_ray.remote(JudgeActor).options(name="judge", num_cpus=0.25).remote(Judge())
+    ask = PrefixRequest("a", "What is 3 + 4?", "7", [(0, 4), (4, 9)], ["3 + 4 = 7", "So the answer is 7."])
+    assert local_ray.get(judge.find_prefixes.remote([ask]), timeout=120) == [PrefixResult("a", 9, 2, 1, 2)]
+    assert local_ray.get(judge.counters.remote(), timeout=30)["found"] == 1
