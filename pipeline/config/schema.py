@@ -161,14 +161,21 @@ class Reward(Section):
 class KappaRule(StrEnum):
     FEEDBACK_CLIPPED = "feedback_clipped"
     FEEDBACK_UNCLIPPED = "feedback_unclipped"
+    LINEAR = "linear"
     CONSTANT = "constant"
+    OFF = "off"
 
 
 class Curriculum(Section):
+    """Which groups make a batch. An option moved from its default that the rule does not read is an error."""
+
     rule: KappaRule = KappaRule.FEEDBACK_CLIPPED
-    kappa_rate: Annotated[float, Field(ge=0)] = 0.2
-    kappa_start: Annotated[float, Field(ge=0, lt=1)] = 0.0
-    nrp_start: Share = 0.5
+    kappa_rate: Annotated[float, Field(ge=0)] = 0.2  # feedback rules
+    kappa_start: Annotated[float, Field(ge=0, lt=1)] = 0.0  # feedback rules and constant
+    nrp_start: Share = 0.5  # feedback rules
+    easy_ratio_start: Annotated[float, Field(ge=0, lt=1)] = 0.2  # linear
+    easy_ratio_end: Annotated[float, Field(ge=0, lt=1)] = 0.6  # linear
+    schedule_steps: Positive = 10_000  # linear: training steps from the first ratio to the last
     max_rounds: Positive = 10  # generation rounds a step may take
     min_batch_share: Annotated[float, Field(gt=0, le=1)] = 1.0  # at the limit: the least share of a batch to train on
 

@@ -8,7 +8,8 @@ were sampled.
 
 A batch of B groups wants round(kappa * B) easy groups (half up, at most B - 1) and mixed ones for the rest. If
 fewer easy groups turned up, mixed ones take their places; the other way round never, as too large an easy share is
-the direction in which suppression runs away.
+the direction in which suppression runs away. Without a kappa (None) mixed and easy groups fill the batch in the order
+sampled.
 """
 
 import math
@@ -30,7 +31,7 @@ class DropReason(StrEnum):
     ALL_WRONG = "all_wrong"
     UNKNOWN = "unknown"
     EASY_SURPLUS = "easy_surplus"  # more easy groups than kappa asks for
-    OVERFLOW = "overflow"  # mixed groups beyond a full batch
+    OVERFLOW = "overflow"  # groups beyond a full batch
 
 
 class BatchNotFilled(UserError):
@@ -45,7 +46,7 @@ class Filled(Generic[T]):
     mixed: int
     easy: int
     wanted: int  # groups of a full batch
-    easy_wanted: int
+    easy_wanted: int | None  # of a full batch; None: kappa asks for nothing
     rounds: int
     dropped: tuple[tuple[T, DropReason], ...]
 
@@ -91,11 +92,11 @@ class BatchFiller(Generic[T]):
     groups. Order decides what is kept (first come), so the result is a function of what was added.
     """
 
-    def __init__(self, batch: int, kappa: float, max_rounds: int, min_share: float = 1.0) -> None:
+    def __init__(self, batch: int, kappa: float | None, max_rounds: int, min_share: float = 1.0) -> None:
         for name, value in (("batch", batch), ("max_rounds", max_rounds)):
             if value < 1:
                 raise UserError(f"dynamic sampling needs {name} of at least 1, got {value}")
-        if not math.isfinite(kappa):
+        if kappa is not None and not math.isfinite(kappa):
             raise ValueError(f"kappa is {kappa}")
         self.batch, self.kappa, self.max_rounds, self.min_share = batch, kappa, max_rounds, min_share
         self.rounds = 0
@@ -107,10 +108,15 @@ class BatchFiller(Generic[T]):
         return sum(1 for _, seen in self._seen if seen is kind)
 
     @property
+    def _usable(self) -> int:
+        """Groups sampled so far that a full batch has a place for."""
+        most = self.batch if self.kappa is None else easy_target(self.kappa, self.batch)
+        return self.count(GroupKind.MIXED) + min(most, self.count(GroupKind.EASY))
+
+    @property
     def filled(self) -> bool:
         """A full batch can be made."""
-        easy = min(easy_target(self.kappa, self.batch), self.count(GroupKind.EASY))
-        return self.count(GroupKind.MIXED) + easy >= self.batch
+        return self._usable >= self.batch
 
     @property
     def done(self) -> bool:
@@ -120,8 +126,7 @@ class BatchFiller(Generic[T]):
     @property
     def missing(self) -> int:
         """Groups still wanted for a full batch; a hint for how many prompts to sample next."""
-        easy = min(easy_target(self.kappa, self.batch), self.count(GroupKind.EASY))
-        return max(0, self.batch - easy - self.count(GroupKind.MIXED))
+        return max(0, self.batch - self._usable)
 
     @property
     def easy_share(self) -> float:
@@ -141,8 +146,8 @@ class BatchFiller(Generic[T]):
         self._closed = True
 
     def result(self) -> Filled[T]:
-        """The batch. BatchNotFilled with counts if the limit came first and a partial batch is not allowed or is
-        less than half; RuntimeError while rounds are left."""
+        """The batch. BatchNotFilled with counts if the limit came first and fewer than `min_share` of the wanted
+        groups (or none) can be kept; RuntimeError while rounds are left."""
         if not self.done:
             left = self.max_rounds - self.rounds
             raise RuntimeError(f"the batch lacks {self.missing} groups and {left} rounds are left")
@@ -153,6 +158,9 @@ class BatchFiller(Generic[T]):
 
     def _composition(self) -> tuple[int, int]:
         """(mixed, easy) of the batch: kappa of a full batch, or the quota of the mixed groups there are."""
+        if self.kappa is None:
+            first = [kind for _, kind in self._seen if kind in (GroupKind.MIXED, GroupKind.EASY)][: self.batch]
+            return first.count(GroupKind.MIXED), first.count(GroupKind.EASY)
         mixed, easy = self.count(GroupKind.MIXED), self.count(GroupKind.EASY)
         target = easy_target(self.kappa, self.batch)
         easy = min(target, easy) if self.filled else min(target, easy_quota(self.kappa, mixed, easy))
@@ -161,7 +169,8 @@ class BatchFiller(Generic[T]):
     def _choose(self) -> Filled[T]:
         mixed, easy = self._composition()
         room = {GroupKind.MIXED: mixed, GroupKind.EASY: easy}
-        surplus = {GroupKind.MIXED: DropReason.OVERFLOW, GroupKind.EASY: DropReason.EASY_SURPLUS}
+        easy_reason = DropReason.OVERFLOW if self.kappa is None else DropReason.EASY_SURPLUS
+        surplus = {GroupKind.MIXED: DropReason.OVERFLOW, GroupKind.EASY: easy_reason}
         groups: list[T] = []
         dropped: list[tuple[T, DropReason]] = []
         for group, kind in self._seen:
@@ -170,7 +179,7 @@ class BatchFiller(Generic[T]):
                 groups.append(group)
             else:
                 dropped.append((group, surplus.get(kind) or DropReason(kind.value)))
-        target = easy_target(self.kappa, self.batch)
+        target = None if self.kappa is None else easy_target(self.kappa, self.batch)
         return Filled(tuple(groups), mixed, easy, self.batch, target, self.rounds, tuple(dropped))
 
     def _explain(self, batch: Filled[T]) -> str:

@@ -110,9 +110,14 @@ class Collector:
         collected.metrics.update(await self._judge_metrics())
         return collected
 
+    @property
+    def _judges(self) -> bool:
+        """Whether reward or curriculum read the necessary prefix."""
+        return self.strategy.needs_prefix or self.rule.needs_ratio
+
     async def _judge_metrics(self) -> Numbers:
         """The judge's counts since the last step."""
-        now = Counter(await self.judge.counters()) if self.strategy.needs_prefix else Counter()
+        now = Counter(await self.judge.counters()) if self._judges else Counter()
         new, self._judge_counts = now - self._judge_counts, now
         names = {"judge_calls": "judged", "judge_cache_hits": "cache_hits", "judge_failures": "failures"}
         return {name: float(new[key]) for name, key in names.items()}
@@ -156,7 +161,7 @@ class Collector:
         with self.waits.note("the grader"):
             graded = await asyncio.to_thread(grade_traces, traces, problems, tokenizer, self.marks)
         seconds["grade"] += time.monotonic() - started
-        if not self.strategy.needs_prefix:
+        if not self._judges:
             return regroup(groups, graded, problems)
         started = time.monotonic()
         judged = await self.waits.within("the judge", self.cfg.judge.deadline_s, self._judged(graded, problems))
@@ -180,7 +185,7 @@ class Collector:
         tokens = sum(trace.length for group in sampled for trace in group.traces)
         metrics = {
             **rollout_metrics(sampled),
-            **curriculum_metrics(batch, self.rule.kappa, easy_share),
+            **curriculum_metrics(batch, self.rule.kappa, easy_share, self.rule.skipped),
             **signal_metrics(batch.groups, rewards, advantages),
             **version_metrics(batch.groups, step, self.cfg.loop.max_staleness),
             **{f"seconds_{part}": value for part, value in seconds.items()},

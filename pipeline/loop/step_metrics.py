@@ -60,13 +60,18 @@ def _over(sampled: Sequence[ScoredGroup]) -> Numbers:
     )
 
 
-def curriculum_metrics(batch: Filled[ScoredGroup], kappa: float, easy_share: float) -> Numbers:
-    """What the curriculum asked for and what the batch became."""
+def curriculum_metrics(
+    batch: Filled[ScoredGroup], kappa: float | None, easy_share: float, skipped: int = 0
+) -> Numbers:
+    """What the curriculum asked for (nothing where kappa is None) and what the batch became; `skipped` counts the
+    batches so far that had no NRP ratio to move kappa by."""
     spread = length_spread(batch.groups)
     return present(
         {
             "kappa": kappa,
-            "easy_share_wanted": batch.easy_wanted / batch.wanted,
+            "kappa_skipped": skipped,
+            "nrp_ratio_batch": segment_ratio(batch.groups),
+            "easy_share_wanted": None if batch.easy_wanted is None else batch.easy_wanted / batch.wanted,
             "easy_share_realised": batch.realised_share,
             "easy_share_available": easy_share,
             "sigma_l": spread,

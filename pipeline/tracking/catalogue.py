@@ -69,6 +69,8 @@ _ALL: list[Metric] = [
     *_group(
         "curriculum",
         ("kappa", "kappa", "share", NONE, "Share of easy groups that the rule asks for"),
+        ("kappa_skipped", "kappa_skipped", "batches", DOWN, "Batches so far without an NRP ratio to move kappa by"),
+        ("nrp_ratio_batch", "nrp_ratio_batch", "share", UP, "NRP ratio by segments of the batch, which moves kappa"),
         ("easy_share_wanted", "easy_share_wanted", "share", NONE, "Easy groups wanted in the batch"),
         ("easy_share_realised", "easy_share_realised", "share", NONE, "Easy groups in the batch as trained"),
         ("easy_share_available", "easy_share_available", "share", NONE, "Easy groups among all groups sampled"),

@@ -8,7 +8,9 @@ from hypothesis import strategies as st
 
 from pipeline.config import UserError
 from pipeline.config.schema import Curriculum, KappaRule
-from pipeline.curriculum import kappa_rule
+from pipeline.curriculum import easy_target, kappa_rule
+
+FEEDBACK = ("feedback_clipped", "feedback_unclipped")
 
 
 def rule(name, **options):
@@ -37,12 +39,49 @@ def test_constant_stays():
     assert walk(constant, [0.1, 0.9, None], [0.0, 1.0, 0.5]) == [0.4] * 3
 
 
-@pytest.mark.parametrize("name", list(KappaRule))
+def test_linear_goes_from_start_to_end_and_stays_there():
+    linear = rule("linear", schedule_steps=200)
+    found = [linear.kappa] + walk(linear, [0.5] * 300, [0.3] * 300)
+    assert [found[t] for t in (0, 50, 100, 200, 300)] == pytest.approx([0.2, 0.3, 0.4, 0.6, 0.6], abs=1e-12)
+    assert [easy_target(found[t], 64) for t in (0, 50, 100, 200, 300)] == [13, 19, 26, 38, 38]
+
+
+def test_linear_takes_ten_thousand_steps_unless_told_otherwise():
+    linear = rule("linear")
+    assert walk(linear, [0.5] * 5000, [0.0] * 5000)[-1] == pytest.approx(0.4)
+    falling = rule("linear", easy_ratio_start=0.5, easy_ratio_end=0.1, schedule_steps=4)
+    assert walk(falling, [None] * 5, [1.0] * 5) == pytest.approx([0.4, 0.3, 0.2, 0.1, 0.1])
+
+
+def test_off_limits_nothing():
+    off = rule("off")
+    assert off.kappa is None and walk(off, [0.1, None], [0.0, 1.0]) == [None, None]
+
+
+@pytest.mark.parametrize("name", FEEDBACK)
 def test_a_batch_without_a_detected_prefix_moves_nothing(name):
     one = rule(name, kappa_start=0.1)
     one.update(0.6, 0.5)
     before = one.kappa
     assert one.update(None, 0.0) == before and one.nrp_ratio == 0.6 and one.skipped == 1
+
+
+@pytest.mark.parametrize(
+    "name,option,value,reader",
+    [
+        ("constant", "kappa_rate", 0.3, "feedback_clipped, feedback_unclipped"),
+        ("off", "kappa_start", 0.75, "feedback_clipped, feedback_unclipped, constant"),
+        ("feedback_clipped", "schedule_steps", 20, "linear"),
+        ("linear", "nrp_start", 0.4, "feedback"),
+    ],
+)
+def test_an_option_that_would_do_nothing_is_refused(name, option, value, reader):
+    with pytest.raises(UserError, match=rf"curriculum.{option} is {value:g}, .*'{name}'.*{reader}"):
+        rule(name, **{option: value})
+
+
+def test_the_judge_is_needed_where_kappa_follows_the_ratio():
+    assert [name.value for name in KappaRule if rule(name).needs_ratio] == list(FEEDBACK)
 
 
 NAN = float("nan")
@@ -56,7 +95,7 @@ def test_values_outside_their_range_are_refused(ratio, share):
 
 @pytest.mark.parametrize("name", list(KappaRule))
 def test_state_survives_json_and_continues_the_same(name):
-    first, second = rule(name), rule(name, nrp_start=0.9)
+    first, second = rule(name), rule(name, **({"nrp_start": 0.9} if name in FEEDBACK else {}))
     first.update(0.7, 0.5)
     first.update(None, 0.5)
     second.load(json.loads(json.dumps(first.state())))

@@ -98,6 +98,25 @@ def test_kappa_zero_and_below_take_no_easy_group():
         assert result.easy == 0 and result.drops[DropReason.EASY_SURPLUS] == 9
 
 
+def test_without_a_kappa_groups_enter_in_the_order_sampled():
+    filler = BatchFiller(5, None, 3)
+    filler.add([("a", E), ("b", W), ("c", M), ("d", U)])
+    assert not filler.done and filler.missing == 3
+    filler.add([("e", E), ("f", E), ("g", E), ("h", M), ("i", E)])
+    result = filler.result()
+    assert result.groups == ("a", "c", "e", "f", "g") and (result.mixed, result.easy) == (1, 4)
+    assert result.easy_wanted is None and result.realised_share == 0.8
+    assert dict(result.dropped) == {"b": "all_wrong", "d": "unknown", "h": "overflow", "i": "overflow"}
+
+
+def test_without_a_kappa_easy_groups_alone_make_a_batch():
+    assert rounds(BatchFiller(3, None, 1), {E: 3}).result().realised_share == 1
+    partial = rounds(BatchFiller(3, None, 1, min_share=0.3), {E: 1, W: 2}).result()
+    assert partial.partial and partial.easy == 1
+    with pytest.raises(BatchNotFilled, match="only 0 of 3"):
+        rounds(BatchFiller(3, None, 1, min_share=0.01), {W: 3}).result()
+
+
 def test_all_wrong_prompts_stop_at_the_limit_with_counts():
     filler = BatchFiller(4, 0.2, 3)
     while not filler.done:
@@ -149,7 +168,7 @@ def test_easy_share_counts_all_wrong_groups_but_not_unknown_ones():
 kinds = st.lists(st.sampled_from(list(GroupKind)), max_size=30)
 
 
-@given(st.integers(1, 12), st.floats(-0.5, 1.5), st.lists(kinds, min_size=1, max_size=5), st.booleans())
+@given(st.integers(1, 12), st.none() | st.floats(-0.5, 1.5), st.lists(kinds, min_size=1, max_size=5), st.booleans())
 def test_every_group_is_in_the_batch_or_dropped_once_and_the_share_is_bounded(batch, kappa, sampled, partial):
     filler = BatchFiller(batch, kappa, len(sampled), partial)
     added = []
@@ -165,7 +184,7 @@ def test_every_group_is_in_the_batch_or_dropped_once_and_the_share_is_bounded(ba
         return
     assert Counter(result.groups) + Counter(g for g, _ in result.dropped) == Counter(g for g, _ in added)
     assert len(result.groups) == result.mixed + result.easy <= batch
-    assert result.easy <= easy_target(kappa, batch)
+    assert kappa is None or result.easy <= easy_target(kappa, batch)
     assert result.partial or len(result.groups) == batch
     order = [g for g, _ in added]
     assert list(result.groups) == sorted(result.groups, key=order.index)

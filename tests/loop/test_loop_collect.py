@@ -112,8 +112,14 @@ def test_a_batch_that_cannot_be_filled(tmp_path):
     assert fakes.controller.collector.ledger.counts()["scored"] == len(fakes.asked) == 4 + 5
 
 
-def test_a_reward_without_prefixes_does_not_ask_the_judge(tmp_path, recwarn):
-    fakes = Fakes(tmp_path, "reward.name=grpo")
+def test_kappa_follows_the_ratio_whatever_the_reward_needs(tmp_path):
+    found = collect(Fakes(tmp_path, "reward.name=grpo", "curriculum.rule=feedback_clipped"))
+    assert found.nrp_ratio is not None and found.metrics["judge_calls"] > 0
+
+
+@pytest.mark.parametrize("rule", ["off", "constant"])
+def test_a_reward_without_prefixes_does_not_ask_the_judge(tmp_path, recwarn, rule):
+    fakes = Fakes(tmp_path, "reward.name=grpo", f"curriculum.rule={rule}")
     fakes.controller.collector.judge = None
     found = collect(fakes)
     assert found.nrp_ratio is None and found.metrics["seconds_judge"] == 0

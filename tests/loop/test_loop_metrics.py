@@ -59,6 +59,7 @@ def test_curriculum_numbers():
     assert (found["groups_kept"], found["sampling_rounds"], found["kappa"]) == (2, 1, 0.5)
     assert (found["easy_share_wanted"], found["easy_share_realised"], found["easy_share_available"]) == (0.5, 0.5, 0.4)
     assert found["sigma_l"] == 2 and found["kappa_sigma_l"] == 1
+    assert found["nrp_ratio_batch"] == pytest.approx((0.5 + 1.0) / 2) and found["kappa_skipped"] == 0
     dropped = {name: value for name, value in found.items() if name.startswith("groups_dropped")}
     assert dropped == {
         "groups_dropped_all_wrong": 1,
@@ -66,6 +67,12 @@ def test_curriculum_numbers():
         "groups_dropped_unknown": 1,
         "groups_dropped_overflow": 1,
     }
+    check(found)
+
+
+def test_without_a_kappa_nothing_is_wanted():
+    found = curriculum_metrics(filled([EASY, MIXED], kappa=None, wanted=2), None, easy_share=0.5, skipped=3)
+    assert not {"kappa", "easy_share_wanted"} & set(found) and found["kappa_skipped"] == 3
     check(found)
 
 
