@@ -17,15 +17,19 @@ FLAGS = [
 ATTACK = "<script>window.hit=1</script><img src=x onerror='window.hit=1'>"
 
 
-def view(verdict, source, count=30, problem="How many?"):
+def view(verdict, source, count=30, problem="How many?", version="4"):
     texts = ["tok "] * (count - 2) + [ATTACK, "x" * 400]
     outcome = Outcome(count, verdict == "right", 10, 20)
     rewards = [1.1] * 10 + [0.7] * (count - 10)
     advantages = [0.5] * 10 + [-0.25] * (count - 10)
-    return TraceView(problem, "7", source, verdict, "4", token_views(texts, outcome, rewards, advantages), problem)
+    return TraceView(problem, "7", source, verdict, version, token_views(texts, outcome, rewards, advantages), problem)
 
 
-TRACES = [view("right", "sums"), view("wrong", "sums"), view("right", "search", problem="Which? " + ATTACK)]
+TRACES = [
+    view("right", "sums"),
+    view("wrong", "sums", version="5"),
+    view("right", "search", problem="Which? " + ATTACK),
+]
 
 
 @pytest.fixture(scope="module")
@@ -106,6 +110,10 @@ def test_filters_by_verdict_and_source(open_page):
     assert visible() == 0 and page.locator(".empty").is_visible()
     page.get_by_role("button", name="All", exact=False).first.click()
     assert visible() == 1 and page.locator(".empty").is_hidden()
+    page.get_by_label("Version").select_option("5")
+    assert visible() == 0
+    page.get_by_label("Source").select_option("")
+    assert visible() == 1
     page.get_by_role("button", name="Close all").click()
     assert page.locator("details[open]").count() == 0
 

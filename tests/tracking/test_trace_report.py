@@ -1,4 +1,5 @@
 import io
+import json
 import re
 from html.parser import HTMLParser
 
@@ -7,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipeline.rewards.outcome import Outcome
-from pipeline.tracking.trace_report import comparison_html, esc, trace_report_html
+from pipeline.tracking.html_page import esc, island
+from pipeline.tracking.trace_report import comparison_html, trace_report_html
 from pipeline.tracking.trace_text import comparison_text, takes_colour
 from pipeline.tracking.trace_view import Part, TokenView, TraceView, token_views
 
@@ -118,6 +120,36 @@ def test_the_report_groups_counts_and_marks():
     assert page.count(" open>") == 3
     assert trace_report_html([LONG] * 8).count(" open>") == 1
     assert "No traces." in trace_report_html([])
+
+
+def test_a_long_trace_loses_its_middle_and_says_so():
+    tokens = [("n ", N)] * 1500 + [("r ", R)] * 3000 + [("a", A)] * 10
+    page = trace_report_html([trace(tokens)])
+    assert page.count("class=t ") == 2000 and "<b>4510</b> tokens" in page
+    assert "500 tokens not shown" in page and "2010 tokens not shown" in page  # of either part
+    assert "answer reached, token 1500<" in page
+    assert 'data-i="' not in page and "data-i=999>" in page and "data-i=3510>" in page and "data-i=1000>" not in page
+
+
+def test_a_long_problem_is_cut_and_says_so():
+    page = trace_report_html([trace([("x", U)], problem="p" * 5000)])
+    assert "p" * 4000 + " … (1000 more characters)" in page and "p" * 4001 not in page
+
+
+def test_versions_are_offered_in_order_where_there_are_several():
+    page = trace_report_html([trace([("x", U)], version=version) for version in ("10", "9", "0", "0–1")])
+    options = re.findall(r'value="([^"]+)">', page.split("id=version")[1].split("</select>")[0])
+    assert options == ["0", "9", "10", "0–1"]
+    assert "id=version" not in trace_report_html([LONG, SHORT])
+
+
+def test_data_for_a_script_cannot_end_it():
+    bad = "</script><!--&\u2028\ud800"
+    block = island("data", {"text": bad})
+    inside = block.split(">", 1)[1].removesuffix("</script>")
+    assert not set("<>&\u2028") & set(inside) and json.loads(inside) == {"text": bad}
+    with pytest.raises(ValueError):
+        island("data", float("nan"))
 
 
 def test_colours_by_reward_are_offered_only_where_there_are_any():

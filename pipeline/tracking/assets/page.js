@@ -64,13 +64,14 @@
   all("[data-tint-by]").forEach((button) =>
     button.addEventListener("click", () => { press(button, "[data-tint-by]"); tint(button.dataset.tintBy); }));
 
-  // Filters.
-  const source = document.querySelector("#source"), shown = document.querySelector(".shown");
+  // Filters: the verdict by a button, other fields by a choice.
+  const shown = document.querySelector(".shown"), pickers = all("[data-filter]");
   let verdict = "";
   function filter() {
     let count = 0;
     for (const trace of all("details.trace")) {
-      const fits = (!verdict || trace.dataset.verdict === verdict) && (!source || !source.value || trace.dataset.source === source.value);
+      const fits = (!verdict || trace.dataset.verdict === verdict)
+        && pickers.every((picker) => !picker.value || trace.dataset[picker.dataset.filter] === picker.value);
       trace.hidden = !fits;
       count += fits;
     }
@@ -80,7 +81,7 @@
   }
   all("[data-show]").forEach((button) =>
     button.addEventListener("click", () => { press(button, "[data-show]"); verdict = button.dataset.show; filter(); }));
-  if (source) source.addEventListener("change", filter);
+  pickers.forEach((picker) => picker.addEventListener("change", filter));
   const openAll = document.querySelector("#open-all");
   if (openAll) openAll.addEventListener("click", () => {
     const traces = all("details.trace"), open = traces.some((trace) => !trace.open);
