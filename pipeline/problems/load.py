@@ -18,13 +18,18 @@ def load_problems(sources: Sequence[Source], seed: int) -> list[Problem]:
     count is logged. Raises UserError: unreadable source, unknown column, rows without an answer, one id for two
     problems, one prompt with several answers (the two last: unless `bad_rows` is drop), nothing left.
     """
-    rows = [row for source in sources for row in READERS[source.kind](source, seed)]
+    problems = checked([row for source in sources for row in READERS[source.kind](source, seed)])
+    if not problems:
+        names = ", ".join(source.name for source in sources) or "an empty list"
+        raise UserError(f"no problems to work on: the sources ({names}) hold none")
+    return problems
+
+
+def checked(rows: Sequence[Row]) -> list[Problem]:
+    """The problems of `rows`, each (prompt, gold) once. UserError for rows that contradict each other."""
     kept = _distinct(rows)
     kept = _without_clashes(kept, lambda row: row.problem.id, "the same id for different problems")
     kept = _without_clashes(kept, lambda row: row.problem.prompt, "the same prompt with different answers")
-    if not kept:
-        names = ", ".join(source.name for source in sources) or "an empty list"
-        raise UserError(f"no problems to work on: the sources ({names}) hold none")
     return [row.problem for row in kept]
 
 

@@ -1,6 +1,6 @@
 """One reader a kind of source: `read(source, seed) -> rows`. Their libraries are imported when first used."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from pipeline.config import Source
 from pipeline.problems.rows import Row
@@ -13,3 +13,8 @@ READERS: dict[str, Callable[[Source, int], list[Row]]] = {
     "jsonl": jsonl.read,
     "hub": hub.read,
 }
+RAW: dict[str, Callable[[Source], Sequence[dict]]] = {
+    "parquet": parquet.raw_rows,
+    "jsonl": jsonl.raw_rows,
+    "hub": hub.raw_rows,
+}  # tables as they are, for benchmarks whose problems are more than a prompt and an answer

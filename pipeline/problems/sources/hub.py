@@ -8,13 +8,18 @@ OPTIONS = ("config", "revision")
 
 
 def read(source: Source, seed: int) -> list[Row]:
-    """Rows of split `source.split`, in the data set's order; options: config (the subset's name) and revision."""
+    """Problems of split `source.split`, in the data set's order; `seed` plays no part."""
+    return rows_to_problems(raw_rows(source), source, _where(source))
+
+
+def raw_rows(source: Source) -> list[dict]:
+    """Rows of split `source.split` as they are; options: config (the subset's name) and revision."""
     unknown = [name for name in source.options if name not in OPTIONS]
     if unknown:
         raise UserError(f"hub source {source.name}: unknown option '{unknown[0]}'{nearest(unknown[0], OPTIONS)}")
     import datasets
 
-    where = f"{source.name} ({source.split})"
+    where = _where(source)
     options = source.options
     try:
         table = datasets.load_dataset(
@@ -28,4 +33,8 @@ def read(source: Source, seed: int) -> list[Row]:
         ) from None
     check_size(len(table), source, where)
     count = len(table) if source.size is None else source.size
-    return rows_to_problems(table.select(range(count)).to_list(), source, where)
+    return table.select(range(count)).to_list()
+
+
+def _where(source: Source) -> str:
+    return f"{source.name} ({source.split})"

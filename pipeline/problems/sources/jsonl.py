@@ -1,6 +1,7 @@
 """JSON lines: one object a line, UTF-8; empty lines are passed over."""
 
 import json
+from collections.abc import Sequence
 
 from pipeline.config import Source, UserError
 from pipeline.problems.rows import Row, rows_to_problems
@@ -8,7 +9,12 @@ from pipeline.problems.sources.files import find, first_rows
 
 
 def read(source: Source, seed: int) -> list[Row]:
-    """Rows of the file, in its order; `seed` plays no part."""
+    """Problems of the file, in its order; `seed` plays no part."""
+    return rows_to_problems(raw_rows(source), source, str(source.path))
+
+
+def raw_rows(source: Source) -> Sequence[dict]:
+    """The file's objects as they are, the first `source.size` of them."""
     file = find(source)
     rows: list[dict] = []
     try:
@@ -18,8 +24,7 @@ def read(source: Source, seed: int) -> list[Row]:
                     rows.append(_object(line, f"{source.path} line {number}"))
     except UnicodeDecodeError as error:
         raise UserError(f"{source.path} is not UTF-8 text ({error.reason}); save it as UTF-8") from None
-    where = str(source.path)
-    return rows_to_problems(first_rows(rows, source, where), source, where)
+    return first_rows(rows, source, str(source.path))
 
 
 def _object(line: str, where: str) -> dict:
