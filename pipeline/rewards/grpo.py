@@ -4,10 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-import numpy as np
-
 from pipeline.rewards.outcome import Outcome
-from pipeline.rewards.strategy import FloatArray, check_outcomes
+from pipeline.rewards.strategy import FloatArray, check_outcomes, over_width
 
 
 @dataclass(frozen=True)
@@ -23,5 +21,4 @@ class Grpo:
         Since each row is constant, the per-position advantage equals the usual sequence-level one.
         """
         check_outcomes(outcomes, width, max_length)
-        correct_G = np.array([outcome.correct for outcome in outcomes], dtype=np.float64)
-        return np.repeat(correct_G[:, None], width, axis=1)
+        return over_width([outcome.correct for outcome in outcomes], width)

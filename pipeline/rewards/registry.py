@@ -10,8 +10,21 @@ from pipeline.rewards.strategy import RewardStrategy
 
 # A new reward is one file beside this one and one line here: name -> module:class.
 STRATEGIES: dict[str, str] = {
+    "adaptthink": "adaptthink:AdaptThink",
+    "alp": "alp:Alp",
+    "dapo_overlong": "dapo_overlong:DapoOverlong",
     "decs": "decs:Decs",
     "grpo": "grpo:Grpo",
+    "kimi": "kimi:Kimi",
+    "l1_exact": "l1_exact:L1Exact",
+    "l1_max": "l1_max:L1Max",
+    "laser": "laser:Laser",
+    "laser_d": "laser_d:LaserD",
+    "lc_r1": "lc_r1:LcR1",
+    "length_penalty": "length_penalty:LengthPenalty",
+    "shorter_better": "shorter_better:ShorterBetter",
+    "thinkprune": "thinkprune:ThinkPrune",
+    "tlmre": "tlmre:Tlmre",
 }
 
 

@@ -1,14 +1,15 @@
 """What every reward strategy offers, and the checks they share."""
 
 from collections.abc import Sequence
-from typing import ClassVar, Protocol
+from typing import ClassVar, Literal, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from pipeline.rewards.outcome import Outcome
 
 FloatArray = NDArray[np.float64]
+Baseline = Literal["group_std", "group_mean", "leave_one_out", "none"]
 
 
 class RewardStrategy(Protocol):
@@ -16,6 +17,9 @@ class RewardStrategy(Protocol):
 
     A strategy is a frozen dataclass whose fields are its options. It sees nothing but `Outcome`, so it can never
     depend on text, on order or on other groups.
+
+    It may also have: `baseline`, a class variable, where its advantage is not GRPO's (`position_advantages`);
+    `kept_spans(outcome)` and `steer(problem_key, group_size, seed, max_length)`, see `hooks.py`.
     """
 
     name: ClassVar[str]
@@ -28,6 +32,16 @@ class RewardStrategy(Protocol):
         (not the longest of the group, so that a reward does not change with its neighbours).
         """
         ...
+
+
+def baseline_of(strategy: RewardStrategy) -> Baseline:
+    """What the strategy's rewards are compared with."""
+    return getattr(strategy, "baseline", "group_std")
+
+
+def over_width(sequence_rewards: ArrayLike, width: int) -> FloatArray:
+    """Rewards [G, W] in which every token, padding included, has its sequence's reward [G]."""
+    return np.repeat(np.asarray(sequence_rewards, dtype=np.float64)[:, None], width, axis=1)
 
 
 def check_outcomes(outcomes: Sequence[Outcome], width: int, max_length: int) -> None:

@@ -28,6 +28,32 @@ def test_seven_against_one():
     np.testing.assert_allclose(column([0.45] * 7 + [0.95]), [-0.35355] * 7 + [2.47487], atol=1e-4)
 
 
+@pytest.mark.parametrize("baseline", ["group_std", "group_mean", "leave_one_out"])
+@pytest.mark.parametrize("values", [[0.45] * 7, [0.1] * 8, [1.1] * 16, [1 / 3] * 12])
+def test_equal_rewards_give_exactly_zero_under_every_baseline(values, baseline):
+    rewards = np.array(values, dtype=np.float32)[:, None]
+    assert (group_advantages(rewards, [1] * len(values), baseline) == 0.0).all()
+
+
+@pytest.mark.parametrize(
+    ("baseline", "few", "many"),
+    [
+        ("group_std", -0.35355, 2.47487),
+        ("group_mean", -0.5 / 8, 0.5 * 7 / 8),  # the mean is 0.45 + 0.5 / 8
+        ("leave_one_out", -0.5 / 7, 0.5),  # the others' mean is 0.45 + 0.5 / 7, or 0.45
+        ("none", 0.45, 0.95),
+    ],
+)
+def test_seven_against_one_under_every_baseline(baseline, few, many):
+    advantages = group_advantages(np.array([[0.45]] * 7 + [[0.95]]), [1] * 8, baseline)
+    np.testing.assert_allclose(advantages[:, 0], [few] * 7 + [many], atol=1e-4)
+
+
+def test_an_unknown_baseline_is_refused():
+    with pytest.raises(UserError, match="'group_men' is unknown; did you mean 'group_mean'"):
+        group_advantages(np.ones((2, 1)), [1, 1], "group_men")
+
+
 @pytest.mark.parametrize("group", [0, 1])
 def test_a_group_without_a_baseline_is_refused(group):
     with pytest.raises(UserError, match="rollout.group_size"):
