@@ -227,11 +227,18 @@ class Serve(Section):
 
 
 class Evaluation(Section):
-    samples: Positive = 1
+    """How a model is measured. A benchmark brings its own sampling; what the command line sets goes before it."""
+
+    samples: Positive = 1  # replies a problem
     temperature: Annotated[float, Field(ge=0)] = 1.0
     top_p: Annotated[float, Field(gt=0, le=1)] = 1.0
-    concurrency: Positive = 32
+    max_new_tokens: Positive | None = None  # None: the benchmark's, else rollout.max_new_tokens
+    budgets: list[Positive] = []  # tokens after which a reply counts as cut; empty: 2k, 4k, ..., or parts of the limit
+    concurrency: Positive = 32  # requests to an endpoint at a time
     request_timeout_s: Seconds = 120
+    probe_timeout_s: Seconds = 5  # for an endpoint to say what it serves, before anything else is sent
+    code_seconds: Seconds = 6  # processor time of a program's test
+    code_memory_mb: Positive = 2048
 
 
 class WarmStart(Section):
