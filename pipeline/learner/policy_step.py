@@ -35,6 +35,7 @@ class Collated:
     targets: Tensor
     advantages: Tensor
     behaviour_logprobs: Tensor
+    drawn: Tensor
 
 
 def collate(streams: TokenStreams, device: torch.device) -> Collated:
@@ -62,11 +63,12 @@ def collate(streams: TokenStreams, device: torch.device) -> Collated:
         targets=tensor(input_ids[rows, places + 1]),
         advantages=tensor(_masked(streams.advantages, streams.mask)),
         behaviour_logprobs=tensor(_masked(streams.behaviour_logprobs, streams.mask)),
+        drawn=tensor(_masked(streams.drawn, streams.mask, np.bool_)),
     )
 
 
-def _masked(columns: tuple[np.ndarray, ...], masks: tuple[np.ndarray, ...]) -> np.ndarray:
-    return _join([column[mask] for column, mask in zip(columns, masks, strict=True)], np.float32)
+def _masked(columns: tuple[np.ndarray, ...], masks: tuple[np.ndarray, ...], dtype: type = np.float32) -> np.ndarray:
+    return _join([column[mask] for column, mask in zip(columns, masks, strict=True)], dtype)
 
 
 def _join(parts: list[np.ndarray], dtype: type) -> np.ndarray:
@@ -156,6 +158,7 @@ def _optimiser_step(
                 learner.clip_high,
                 learner.dual_clip,
                 learner.importance_cap,
+                batch.drawn,
             )
             totals.add(loss, metrics)
             return loss

@@ -24,8 +24,11 @@ class TokenStreams:
 
     `input_ids[i]` [P_i + T_i] prompt then response; `advantages[i]` [T_i]; `behaviour_logprobs[i]` [T_i], natural
     log, of the distribution the engine sampled from; `mask[i]` [T_i], False where a token is not in the loss;
-    `versions[i]` the spans of the weights that sampled the row. Values at masked places are never read. Raises
-    `ValueError`, naming the row, where shapes disagree or an unmasked value is not finite.
+    `versions[i]` the spans of the weights that sampled the row; `drawn[i]` [T_i] (all True unless given), False where
+    the engine did not draw the token after exactly the tokens before it in this row, so that learner and engine cannot
+    be compared there. At such a place NaN in `behaviour_logprobs` says that no behaviour probability is known. Values
+    at masked places are never read. Raises `ValueError`, naming the row, where shapes disagree or an unmasked value is
+    not finite.
     """
 
     input_ids: tuple[Ints, ...]
@@ -35,10 +38,13 @@ class TokenStreams:
     mask: tuple[Bools, ...]
     problem_id: tuple[str, ...]
     versions: tuple[tuple[VersionSpan, ...], ...]
+    drawn: tuple[Bools, ...] | None = None
 
     def __post_init__(self) -> None:
         rows = len(self.input_ids)
-        for name in ("prompt_length", "advantages", "behaviour_logprobs", "mask", "problem_id", "versions"):
+        if self.drawn is None:
+            object.__setattr__(self, "drawn", tuple(np.ones(len(mask), dtype=np.bool_) for mask in self.mask))
+        for name in ("prompt_length", "advantages", "behaviour_logprobs", "mask", "problem_id", "versions", "drawn"):
             if len(getattr(self, name)) != rows:
                 raise ValueError(f"token streams hold {rows} rows but {len(getattr(self, name))} of {name}")
         for row in range(rows):
@@ -49,14 +55,15 @@ class TokenStreams:
         prompt, response = self.prompt_length[row], len(self.input_ids[row]) - self.prompt_length[row]
         if prompt < 1 or response < 0:
             raise ValueError(f"{where}: a prompt of {prompt} tokens does not fit {len(self.input_ids[row])} input ids")
-        mask = self.mask[row]
-        if mask.dtype != np.bool_:
-            raise ValueError(f"{where}: mask has type {mask.dtype}, not bool")
-        for name in ("advantages", "behaviour_logprobs", "mask"):
-            values = getattr(self, name)[row]
+        columns = {name: getattr(self, name)[row] for name in ("advantages", "behaviour_logprobs", "mask", "drawn")}
+        for name, values in columns.items():
+            if name in ("mask", "drawn") and values.dtype != np.bool_:
+                raise ValueError(f"{where}: {name} has type {values.dtype}, not bool")
             if values.shape != (response,):
                 raise ValueError(f"{where}: {name} has shape {values.shape}, the response {response} tokens")
-            if not np.isfinite(values[mask]).all():
+        mask, unknown = columns["mask"], np.isnan(columns["behaviour_logprobs"]) & ~columns["drawn"]
+        for name, fine in (("advantages", mask), ("behaviour_logprobs", mask & ~unknown)):
+            if not np.isfinite(columns[name][fine]).all():
                 raise ValueError(f"{where}: {name} is not finite at an unmasked token; mask it out or mend it")
 
     def __len__(self) -> int:
@@ -77,7 +84,7 @@ class TokenStreams:
         return TokenStreams(
             *(tuple(column[row] for row in rows) for column in (
                 self.input_ids, self.prompt_length, self.advantages, self.behaviour_logprobs,
-                self.mask, self.problem_id, self.versions,
+                self.mask, self.problem_id, self.versions, self.drawn,
             ))
         )
 
@@ -89,6 +96,7 @@ class TokenStreams:
             total.update(f"{self.problem_id[row]}\0{self.prompt_length[row]}\0{len(ids)}\0".encode())
             total.update(np.ascontiguousarray(ids, np.int64).tobytes())
             total.update(mask.tobytes())
+            total.update((mask & self.drawn[row]).tobytes())
             total.update(np.where(mask, self.advantages[row], 0).astype(np.float32).tobytes())
             total.update(np.where(mask, self.behaviour_logprobs[row], 0).astype(np.float32).tobytes())
         return total.hexdigest()

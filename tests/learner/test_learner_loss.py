@@ -89,6 +89,29 @@ def test_poison_at_masked_places_changes_nothing(dtype):
     assert all(math.isfinite(value) for value in [results[1][0], *results[1][1], *results[1][2].values()])
 
 
+def test_a_token_that_was_not_drawn_here_has_weight_one_or_its_given_probability():
+    """Drawn, of unknown probability, put there with probability a half, and one that is masked."""
+    new = torch.tensor([-1.0, -2.0, -0.5, -1.0], requires_grad=True)
+    behaviour = torch.tensor([-1.25, math.nan, math.log(0.5), math.nan])
+    advantages = torch.tensor([1.0, 2.0, -1.0, 5.0])
+    mask, drawn = torch.tensor([True, True, True, False]), torch.tensor([True, False, False, True])
+    with torch.autograd.set_detect_anomaly(True):
+        loss, metrics = ppo_clip_loss(new, new.detach(), behaviour, advantages, mask, 3, **CLIPS, drawn=drawn)
+        loss.backward()
+    weights = [math.exp(0.25), 1.0, math.exp(-0.5) / 0.5]
+    assert loss.item() == pytest.approx(-(weights[0] * 1 + 2 - weights[2]) / 3)
+    assert new.grad.tolist() == pytest.approx([-weights[0] / 3, -2 / 3, weights[2] / 3, 0])
+    found = summarise({name: value.item() for name, value in metrics.items()})
+    assert found["tokens"] == 3 and found["importance_mean"] == pytest.approx(sum(weights) / 3)
+    assert found["parity_mean"] == found["parity_max"] == pytest.approx(0.25)  # of the drawn one alone
+    assert found["entropy"] == pytest.approx(1.0)
+
+
+def test_a_drawn_token_without_a_probability_is_not_passed_over():
+    loss, _, _ = run([-1.0], [-1.0], [math.nan], [1.0])
+    assert math.isnan(loss)
+
+
 def test_fully_masked_and_empty_calls_give_zero():
     loss, grad, metrics = run([math.nan, 1.0], [0.0, 0.0], [0.0, math.inf], [1.0, math.nan], [False, False])
     assert loss == 0 and grad.tolist() == [0, 0] and set(metrics.values()) == {0.0}
@@ -98,8 +121,8 @@ def test_fully_masked_and_empty_calls_give_zero():
 
 
 def test_summaries_are_means_a_token():
-    sums = {"tokens": 4.0, "parity_abs": 2.0, "parity_abs_max": 1.5, "clipped": 1.0, "capped": 2.0,
-            "importance": 5.0, "neg_logprob": 8.0}
+    sums = {"tokens": 4.0, "drawn": 2.0, "parity_abs": 1.0, "parity_abs_max": 1.5, "clipped": 1.0, "capped": 2.0,
+            "importance": 5.0, "neg_logprob": 4.0}
     assert set(SUMS) < set(sums)
     assert summarise(sums) == {"tokens": 4.0, "parity_mean": 0.5, "parity_max": 1.5, "clip_fraction": 0.25,
                                "capped_fraction": 0.5, "importance_mean": 1.25, "entropy": 2.0}

@@ -119,6 +119,25 @@ def test_streams_refuse_what_would_poison_the_loss():
         dataclasses.replace(streams, prompt_length=(0, *streams.prompt_length[1:]))
 
 
+def test_only_a_token_that_was_not_drawn_may_lack_a_behaviour_probability():
+    streams = tiny_llama.make_streams(0)
+    place = int(np.argmax(streams.mask[1]))
+    for value, allowed in ((np.nan, True), (np.inf, False)):
+        behaviour = [values.copy() for values in streams.behaviour_logprobs]
+        behaviour[1][place] = value
+        with pytest.raises(ValueError, match="token stream 1 .*behaviour_logprobs is not finite"):
+            dataclasses.replace(streams, behaviour_logprobs=tuple(behaviour))
+        drawn = [flags.copy() for flags in streams.drawn]
+        drawn[1][place] = False
+        if allowed:
+            made = dataclasses.replace(streams, behaviour_logprobs=tuple(behaviour), drawn=tuple(drawn))
+            assert made.digest() != streams.digest() and made.take([1]).drawn[0].tolist() == drawn[1].tolist()
+        else:
+            with pytest.raises(ValueError, match="token stream 1 .*behaviour_logprobs is not finite"):
+                dataclasses.replace(streams, behaviour_logprobs=tuple(behaviour), drawn=tuple(drawn))
+    assert all(flags.all() for flags in streams.drawn)
+
+
 def test_digest_sees_every_value_the_loss_reads():
     streams = tiny_llama.make_streams(3)
     longer = tuple(values + np.float32(0.5) for values in streams.advantages)
