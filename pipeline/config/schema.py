@@ -241,6 +241,12 @@ class Evaluation(Section):
     code_memory_mb: Positive = 2048
 
 
+class Comparison(Section):
+    """`jobs.compare`: options of rewards, by reward, where their defaults do not fit the problems."""
+
+    reward_options: dict[str, dict[str, int | float | str | bool]] = {}
+
+
 class WarmStart(Section):
     """Teaching a small model from nothing: first to solve (plain lessons), then to overthink.
 
@@ -285,6 +291,7 @@ class RunConfig(Section):
     publish: Publish = Publish()
     serve: Serve = Serve()
     evaluation: Evaluation = Evaluation()
+    comparison: Comparison = Comparison()
     warm_start: WarmStart = WarmStart()
 
     @model_validator(mode="after")

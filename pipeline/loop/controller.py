@@ -264,6 +264,7 @@ class Controller:
         return {
             "ledger": self.collector.ledger.counts(),
             "dropped": self.collector.ledger.dropped_by_reason(),
+            "issued_digest": self.collector.ledger.digest(),
             "steps": self.next_step,
             "version": self.version,
             "digest": self.digest,

@@ -4,6 +4,7 @@ issued -> scored -> trained(step) | dropped(reason). It travels with the checkpo
 not yet trained when a run stopped is issued again on resume.
 """
 
+import hashlib
 from collections import Counter
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -67,6 +68,10 @@ class Ledger:
     def dropped_by_reason(self) -> dict[str, int]:
         """Dropped issues by reason."""
         return dict(Counter(e.detail for e in self.entries.values() if e.state is State.DROPPED))
+
+    def digest(self) -> str:
+        """SHA-256 (hex) over which problems were issued in which epoch: equal for runs that saw the same problems."""
+        return hashlib.sha256("\n".join(sorted(self.entries)).encode()).hexdigest()
 
     def unfinished(self) -> list[str]:
         """Issues that never reached training or a drop, in the order they were issued."""

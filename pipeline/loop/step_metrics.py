@@ -34,7 +34,9 @@ def length_spread(groups: Sequence[ScoredGroup]) -> float | None:
 
 def rollout_metrics(sampled: Sequence[ScoredGroup]) -> Numbers:
     """Over every group sampled for the step, kept or not; accuracy, tokens and NRP share also for each source."""
+    traces = [trace for group in sampled for trace in group.traces]
     numbers = _over(sampled)
+    numbers |= {"traces_sampled": len(traces), "tokens_sampled": sum(trace.length for trace in traces)}
     for source in sorted({group.problem.source for group in sampled}):
         own = _over([group for group in sampled if group.problem.source == source])
         numbers |= {for_source(name, source): own[name] for name in PER_SOURCE if name in own}

@@ -64,6 +64,8 @@ _ALL: list[Metric] = [
     *_group(
         "rollout",
         ("tokens_per_second", "tokens_per_second", "tokens/s", UP, "Sampled tokens a second, all engines"),
+        ("traces_sampled", "traces_sampled", "traces", NONE, "Traces sampled for the step, kept or not"),
+        ("tokens_sampled", "tokens_sampled", "tokens", NONE, "Response tokens sampled for the step, kept or not"),
         ("sampling_rounds", "sampling_rounds", "rounds", DOWN, "Rounds of sampling until the batch was full"),
     ),
     *_group(

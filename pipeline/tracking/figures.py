@@ -40,7 +40,7 @@ def run_figure(history: History, title: str = "") -> "Figure":
     _draw(kappa, history, {"kappa": (ORANGE, "kappa"), "easy_share_realised": (SOFT, "easy groups, realised")})
     labels = {accuracy: "accuracy", tokens: "tokens a response", share: "necessary share", kappa: "kappa"}
     for axes, label in labels.items():
-        _style(axes, label, grid=axes is not tokens)
+        style(axes, label, grid=axes is not tokens)
     for axes in (share, kappa):
         if len(axes.lines) > 1:
             axes.legend(frameon=False, fontsize=8)
@@ -68,7 +68,8 @@ def _draw(axes: "Axes", history: History, wanted: Mapping[str, tuple[str, str]])
     return lines
 
 
-def _style(axes: "Axes", label: str, grid: bool) -> None:
+def style(axes: "Axes", label: str, grid: bool = True) -> None:
+    """The look of all panels; one without lines or bars says so."""
     axes.set_ylabel(label, color=SOFT, fontsize=9)
     axes.tick_params(colors=SOFT, labelsize=8, length=0)
     if grid:
@@ -76,7 +77,7 @@ def _style(axes: "Axes", label: str, grid: bool) -> None:
     axes.set_axisbelow(True)
     for side in axes.spines.values():
         side.set_visible(False)
-    if not axes.lines and grid:
+    if not axes.has_data() and grid:
         axes.text(0.5, 0.5, "not logged", transform=axes.transAxes, ha="center", color=SOFT, fontsize=9)
 
 

@@ -51,6 +51,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 RUN_NAME = "decs.run_name"
+PARENT = "mlflow.parentRunId"  # MLflow shows a run with this tag below that one
 RESUMES = "resumes"
 REPLAYED = "replayed_steps"
 STATUSES = ("FINISHED", "FAILED", "KILLED")
@@ -121,6 +122,22 @@ class Tracker:
             ) from error
         logger.info("MLflow run %s (%s) at %s", self.run_id, "resumed" if resumed else "new", shown(self.uri))
         return self.run_id
+
+    def add_child(self, run_name: str) -> str:
+        """Make a run of this name under the open one, for another process to `start`; returns its id. One that is
+        there already is kept. UserError when the store refuses."""
+        try:
+            if found := self._find(run_name, None, True):
+                return found.info.run_id
+            tags = {RUN_NAME: run_name, PARENT: self._run()}
+            return self._client.create_run(self._experiment_id(), run_name=run_name, tags=tags).info.run_id
+        except UserError:
+            raise
+        except Exception as error:
+            raise UserError(
+                f"run '{run_name}' cannot be made in the MLflow store '{shown(self.uri)}' ({first_line(error)}); "
+                "check that the store is there and writable"
+            ) from error
 
     def attach(self, run_id: str) -> None:
         """Add to a run that may be over (artifacts, tags, numbers) without opening it again: its status and parameters

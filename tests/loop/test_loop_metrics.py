@@ -38,6 +38,7 @@ def test_rollout_numbers_cover_everything_sampled():
     assert found["unknown_rate"] == 1 / 8 and found["grader_unknown"] == 1
     assert found["tokens_mean"] == (6 + 10 + 8 + 8 + 4 * 4) / 8
     assert found["think_tokens_mean"] == (4 + 8 + 6 + 8 + 4 * 2) / 8
+    assert (found["traces_sampled"], found["tokens_sampled"]) == (8, 6 + 10 + 8 + 8 + 4 * 4)
     assert found["answer_tokens_mean"] == (1 + 1 + 1 + 0 + 4 * 1) / 8
     assert found["truncated_rate"] == 1 / 8
     assert found["nrp_share_tokens"] == (2 + 8 + 2) / (4 + 8 + 2)
@@ -51,7 +52,7 @@ def test_figures_without_a_denominator_are_left_out():
     assert found["accuracy"] == 0 and not {"nrp_share_tokens", "nrp_ratio_segments", "detector_misses"} & set(found)
     assert segment_ratio([WRONG]) is None and length_spread([MIXED, UNKNOWN]) is None
     check(found)
-    assert rollout_metrics([]) == {"grader_unknown": 0}
+    assert rollout_metrics([]) == {"grader_unknown": 0, "traces_sampled": 0, "tokens_sampled": 0}
 
 
 def test_curriculum_numbers():
