@@ -6,6 +6,11 @@ from contextlib import contextmanager
 
 from pipeline.config import UserError
 
+# Before anything imports Ray, which reads the last of these only then.
+os.environ.setdefault("RAY_AUTH_MODE", "disabled")  # a private cluster on loopback; unset, Ray decides by itself
+os.environ.setdefault("RAY_worker_niceness", "0")
+os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")  # keeps Ray on 127.0.0.1 when told so
+
 
 @contextmanager
 def cluster(namespace: str) -> Iterator[str | None]:
@@ -15,9 +20,6 @@ def cluster(namespace: str) -> Iterator[str | None]:
     """
     import ray
 
-    os.environ.setdefault("RAY_AUTH_MODE", "disabled")  # a private cluster on loopback; unset, Ray decides by itself
-    os.environ.setdefault("RAY_worker_niceness", "0")
-    os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")  # keeps Ray on 127.0.0.1 when told so
     address = os.environ.get("RAY_ADDRESS")
     own = {} if address else {"num_cpus": os.cpu_count(), "include_dashboard": False, "_node_ip_address": "127.0.0.1"}
     try:
