@@ -163,11 +163,12 @@ def levels(found: Found) -> "Figure | None":
     for axes, (family, names) in zip(panels, with_levels.items(), strict=True):
         for name, arm in arms.items():
             values = [_seed_mean(arm, family, "nrp_by_level", level) for level in names]
-            points = [(level, value) for level, value in zip(names, values, strict=True) if value is not None]
+            points = [(at, value) for at, value in enumerate(values) if value is not None]
             if points:
                 axes.plot(*zip(*points, strict=True), marker="o", markersize=3, color=colours[name], label=name)
         style(axes, "necessary share" if axes is panels[0] else "")
         axes.set_title(family, fontsize=9, color=SOFT)
+        axes.set_xticks(range(len(names)), names)
         axes.set_ylim(0, 1.03)
     _legend(figure, panels[0])
     return figure
