@@ -1,7 +1,8 @@
 """Asks an OpenAI-compatible endpoint and turns its replies into traces, by token ids."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
 
 from pipeline.config import Evaluation
@@ -57,18 +58,26 @@ def to_trace(problem: Problem, sample: int, reply: dict) -> Trace:
 
 
 class EndpointClient:
-    """A thin asynchronous client that never retries, so that every failure is seen and counted."""
+    """A thin asynchronous client that never retries, so that every failure is seen and counted.
+
+    `marks` counts usable replies by the mark of their weights (`v<version>-<digest>`), in order of appearance.
+    """
 
     def __init__(self, base_url: str, model: str, options: Evaluation, max_tokens: int, suffix: str = "") -> None:
         from openai import AsyncOpenAI
 
         self.model, self.options, self.max_tokens, self.suffix = model, options, max_tokens, suffix
+        self.marks: Counter[str] = Counter()
         self.client = AsyncOpenAI(
             base_url=f"{base_url.rstrip('/')}/v1", api_key="none", max_retries=0, timeout=options.request_timeout_s
         )
 
     async def ask(self, problem: Problem, sample: int, seed: int) -> Trace:
         """One reply to one problem. Raises openai's errors and ValueError for a reply that cannot be used."""
+        return (await self.ask_marked(problem, sample, seed))[0]
+
+    async def ask_marked(self, problem: Problem, sample: int, seed: int) -> tuple[Trace, str]:
+        """`ask`, and the mark of the weights that replied."""
         reply = await self.client.chat.completions.create(
             model=self.model,
             messages=[{"role": "user", "content": with_suffix(problem.prompt, self.suffix)}],
@@ -78,26 +87,47 @@ class EndpointClient:
             seed=sample_seed(f"{problem.id}/{sample}", 0, seed),
             extra_body={"return_token_ids": True},
         )
-        return to_trace(problem, sample, reply.model_dump())
+        trace, mark = to_trace(problem, sample, reply.model_dump()), str(reply.system_fingerprint)
+        self.marks[mark] += 1
+        return trace, mark
 
     async def ask_all(
         self, problems: Sequence[Problem], seed: int, on_done: Callable[[int], object] = lambda count: None
     ) -> Replies:
-        """`options.samples` replies to each problem, `options.concurrency` at a time."""
+        """`options.samples` replies to each problem."""
+        replies = Replies()
+        async for reply in self.replies([(p, s) for p in problems for s in range(self.options.samples)], seed):
+            if isinstance(reply, str):
+                replies.failures.append(reply)
+            else:
+                replies.traces.append(reply[0])
+            on_done(1)
+        return replies
+
+    async def replies(self, wanted: Sequence[tuple[Problem, int]], seed: int) -> AsyncIterator[tuple[Trace, str] | str]:
+        """For each (problem, sample), as they come: the trace and its mark, or why the request failed.
+
+        `options.concurrency` requests at a time; those still running are dropped when the caller stops early.
+        """
         from openai import OpenAIError
 
-        replies, gate = Replies(), asyncio.Semaphore(self.options.concurrency)
+        gate = asyncio.Semaphore(self.options.concurrency)
 
-        async def one(problem: Problem, sample: int) -> None:
+        async def one(problem: Problem, sample: int) -> tuple[Trace, str] | str:
             async with gate:
                 try:
-                    replies.traces.append(await self.ask(problem, sample, seed))
+                    return await self.ask_marked(problem, sample, seed)
                 except (OpenAIError, ValueError) as error:
-                    replies.failures.append(f"{type(error).__name__}: {error}")
-            on_done(1)
+                    return f"{type(error).__name__}: {error}"
 
-        await asyncio.gather(*(one(p, s) for p in problems for s in range(self.options.samples)))
-        return replies
+        tasks = [asyncio.create_task(one(problem, sample)) for problem, sample in wanted]
+        try:
+            for done in asyncio.as_completed(tasks):
+                yield await done
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
 
     async def close(self) -> None:
         """Closes connections."""

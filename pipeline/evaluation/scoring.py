@@ -2,10 +2,12 @@
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
-from pipeline.grading import Verdict, grade_response
+from pipeline.evaluation.graders import Grader, grade_math
+from pipeline.grading import Verdict
 from pipeline.judge import PrefixRequest, PrefixResult
 from pipeline.problems import Problem
 from pipeline.traces import Marks, Thinking, Trace, answer_text, segment, segment_texts, split_thinking
@@ -57,17 +59,30 @@ def dissect(trace: Trace, marks: Marks) -> ScoredTrace:
     return ScoredTrace(trace, segments, thinking.think_length, thinking.answer_start, thinking.ends_seen)
 
 
-def _graded(scored: ScoredTrace, problem: Problem, tokenizer: Any) -> ScoredTrace:
+def _graded(scored: ScoredTrace, problem: Problem, tokenizer: Any, grade: Grader) -> ScoredTrace:
     thinking = Thinking(scored.think_length, scored.answer_start, scored.ends_seen)
     text = answer_text(scored.trace.token_ids, thinking, tokenizer)
-    return replace(scored, correct=CORRECT[grade_response(text, problem.gold, scored.ends_seen)])
+    return replace(scored, correct=CORRECT[grade(text, problem, scored.ends_seen)])
 
 
 def grade_traces(
-    traces: Sequence[Trace], problems: Mapping[str, Problem], tokenizer: Any, marks: Marks
+    traces: Sequence[Trace],
+    problems: Mapping[str, Problem],
+    tokenizer: Any,
+    marks: Marks,
+    grade: Grader = grade_math,
+    threads: int = 1,
 ) -> list[ScoredTrace]:
-    """Dissects and grades; `problems` by id. Blocking: the checker may take up to its deadline for odd answers."""
-    return [_graded(dissect(trace, marks), problems[trace.problem_id], tokenizer) for trace in traces]
+    """Dissects and grades; `problems` by id. Blocking: the checker may take up to its deadline for odd answers, and
+    programs run for seconds; `threads` of them at a time."""
+
+    def one(trace: Trace) -> ScoredTrace:
+        return _graded(dissect(trace, marks), problems[trace.problem_id], tokenizer, grade)
+
+    if threads == 1:
+        return [one(trace) for trace in traces]
+    with ThreadPoolExecutor(threads) as pool:
+        return list(pool.map(one, traces))
 
 
 async def score_traces(
@@ -75,11 +90,13 @@ async def score_traces(
     problems: Mapping[str, Problem],
     tokenizer: Any,
     marks: Marks,
-    judge: PrefixFinder,
+    judge: PrefixFinder | None,
+    grade: Grader = grade_math,
+    threads: int = 1,
 ) -> list[ScoredTrace]:
-    """Grades all traces, then asks the judge for the prefix of the right ones. Same order as given."""
-    graded = await asyncio.to_thread(grade_traces, traces, problems, tokenizer, marks)
-    return await with_prefixes(graded, problems, tokenizer, judge)
+    """Grades all traces, then asks the judge (None: nobody) for the prefix of the right ones. Same order as given."""
+    graded = await asyncio.to_thread(grade_traces, traces, problems, tokenizer, marks, grade, threads)
+    return graded if judge is None else await with_prefixes(graded, problems, tokenizer, judge)
 
 
 async def with_prefixes(
