@@ -1,17 +1,20 @@
 """Samples held-out problems on one rollout engine of its own."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from itertools import islice
 from types import TracebackType
 from typing import Any
 
 import ray
 
-from pipeline.config import RunConfig
+from pipeline.config import RunConfig, UserError
 from pipeline.engine import GenerateRequest, engine_env
 from pipeline.engine.actor import RolloutActor
 from pipeline.engine.options import EngineOptions
 from pipeline.loop.collect import Prompts
+from pipeline.loop.remote import RunFailed, get
 from pipeline.problems import Problem, sample_seed
 from pipeline.traces import Trace
 
@@ -21,10 +24,13 @@ CHUNKS = 10  # of a split, so that its progress shows
 class EvaluationEngine:
     """One engine, started on `folder`; a context manager. Weights are swapped rather than the engine started anew.
 
-    Ray must be connected. `cpus` None: rollout.cpus_per_engine; 0 for one that rests while a training runs.
+    Ray must be connected. `cpus` None: rollout.cpus_per_engine; 0 for one that rests while a training runs. With a
+    `digest` the folder must be a snapshot that has it. UserError for what a user can mend, RunFailed past a deadline.
     """
 
-    def __init__(self, cfg: RunConfig, folder: str, cpus: float | None = None) -> None:
+    def __init__(
+        self, cfg: RunConfig, folder: str, cpus: float | None = None, version: int = 0, digest: str = ""
+    ) -> None:
         self.cfg = cfg
         options = EngineOptions.from_config(cfg.engine)
         self._actor = (
@@ -38,7 +44,8 @@ class EvaluationEngine:
             .remote("evaluation")
         )
         try:
-            ray.get(self._actor.start.remote(folder, options), timeout=cfg.loop.start_deadline_s)
+            start = self._actor.start.remote(folder, options, version, digest, cfg.loop.start_deadline_s)
+            get(start, cfg.loop.start_deadline_s, f"the evaluation engine to start with {folder}")
         except BaseException:
             self.end()
             raise
@@ -46,7 +53,7 @@ class EvaluationEngine:
     def swap(self, folder: str, version: int, digest: str) -> None:
         """Answers with the weights of a snapshot from now on; raises unless the engine echoes their identity."""
         order = self._actor.swap.remote(folder, version, digest, "keep", True)
-        receipt = ray.get(order, timeout=self.cfg.engine.swap_deadline_s + 30)
+        receipt = get(order, self.cfg.engine.swap_deadline_s + 30, f"the evaluation engine to swap to {folder}")
         if (receipt.version, receipt.digest) != (version, digest):
             raise RuntimeError(f"the evaluation engine answers with {receipt.digest[:12]}, not {digest[:12]}")
 
@@ -62,9 +69,32 @@ class EvaluationEngine:
         asked = [self._actor.generate.remote(chunk) for chunk in chunks]  # all at once: the engine batches them
         traces: list[Trace] = []
         for chunk, reply in zip(chunks, asked, strict=True):
-            traces += [trace for group in ray.get(reply, timeout=cfg.rollout.deadline_s) for trace in group.traces]
+            groups = get(reply, cfg.rollout.deadline_s, "the evaluation engine's replies")
+            traces += [trace for group in groups for trace in group.traces]
             on_done(len(chunk) * cfg.evaluation.samples)
         return traces
+
+    def replies(self, cfg: RunConfig, tokenizer: Any, wanted: Sequence[tuple[Problem, int]]) -> Iterator[list[Trace]]:
+        """The wanted (problem, sample) pairs, a list as it is done. Which others are asked for changes none of them.
+
+        UserError for prompts that leave no room; RunFailed when nothing is done for rollout.deadline_s.
+        """
+        prompts = Prompts(tokenizer, cfg.problems.prompt_suffix, cfg.engine.max_model_len - cfg.rollout.max_new_tokens)
+        _check_room(cfg, prompts, list({problem.id: problem for problem, _ in wanted}.values()))
+        requests = iter([_single(cfg, prompts, *pair) for pair in wanted])
+        samples = {_issue(problem, sample): sample for problem, sample in wanted}
+        size = math.ceil(cfg.engine.max_num_seqs / (CHUNKS // 2))  # so that half of the chunks keep the engine full
+        asked: list[Any] = []
+        while True:
+            while len(asked) < CHUNKS and (chunk := list(islice(requests, size))):
+                asked.append(self._actor.generate.remote(chunk))
+            if not asked:
+                return
+            done, asked = ray.wait(asked, timeout=cfg.rollout.deadline_s)
+            if not done:
+                raise RunFailed(f"waited {cfg.rollout.deadline_s:g} s for the evaluation engine's next reply")
+            groups = get(done[0], cfg.rollout.deadline_s, "the evaluation engine's replies")
+            yield [replace(trace, sample=samples[group.issue_id]) for group in groups for trace in group.traces]
 
     def end(self) -> None:
         """Ends the engine's process; harmless when repeated."""
@@ -79,14 +109,6 @@ class EvaluationEngine:
         self.end()
 
 
-def sample(
-    cfg: RunConfig, folder: str, tokenizer: Any, problems: Sequence[Problem], on_done: Callable[[int], object]
-) -> list[Trace]:
-    """`evaluation.samples` traces a problem, under the weights in `folder`. Ray must be connected."""
-    with EvaluationEngine(cfg, folder) as engine:
-        return engine.sample(cfg, tokenizer, problems, on_done)
-
-
 def _request(cfg: RunConfig, prompts: Prompts, problem: Problem) -> GenerateRequest:
     return GenerateRequest(
         issue_id=problem.id,
@@ -98,3 +120,23 @@ def _request(cfg: RunConfig, prompts: Prompts, problem: Problem) -> GenerateRequ
         top_p=cfg.evaluation.top_p,
         max_new_tokens=cfg.rollout.max_new_tokens,
     )
+
+
+def _single(cfg: RunConfig, prompts: Prompts, problem: Problem, sample: int) -> GenerateRequest:
+    """One sample alone, with the seed that it has among all of its problem."""
+    whole = _request(cfg, prompts, problem)
+    return replace(whole, issue_id=_issue(problem, sample), n=1, seed=whole.seed + sample)
+
+
+def _issue(problem: Problem, sample: int) -> str:
+    return f"{problem.id}/{sample}"
+
+
+def _check_room(cfg: RunConfig, prompts: Prompts, problems: Sequence[Problem]) -> None:
+    longest = max(len(prompts.ids(problem)) for problem in problems)
+    if longest > prompts.max_tokens:
+        raise UserError(
+            f"the longest prompt has {longest} tokens and a response up to {cfg.rollout.max_new_tokens}; set "
+            f"engine.max_model_len ({cfg.engine.max_model_len}) to at least {longest + cfg.rollout.max_new_tokens} if "
+            "the model allows, or lower evaluation.max_new_tokens"
+        )

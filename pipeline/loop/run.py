@@ -9,18 +9,15 @@ from typing import Any
 
 import ray
 
-from pipeline.config import RunConfig, UserError, check_resources, config_digest, user_error_in
+from pipeline.config import RunConfig, UserError, check_resources, config_digest
 from pipeline.engine.options import EngineOptions, engine_env
 from pipeline.loop.progress import stall_line
+from pipeline.loop.remote import RunFailed, get
 
 logger = logging.getLogger(__name__)
 
 POLL_S = 1.0
 Show = Callable[[str], None]
-
-
-class RunFailed(RuntimeError):
-    """The run ended early; the text says at which step and why."""
 
 
 def wait_for_room(cfg: RunConfig, show: Show) -> None:
@@ -150,11 +147,11 @@ def train(cfg: RunConfig, folder: Path, show: Show, make_publisher: Callable[[An
         watch.start()
         fit(cfg, "controller", ray.get_runtime_context().namespace, str(folder), str(folder / "train"))
         watch.stop()
-        result = _get(actors.controller.finish.remote(), cfg.loop.step_deadline_s, "the controller to finish")
+        result = get(actors.controller.finish.remote(), cfg.loop.step_deadline_s, "the controller to finish")
         if result["stopped"]:
             raise (UserError if result["user_error"] else RunFailed)(result["stopped"])
         status = "FINISHED"
-        _get(actors.tracker.log_curves.remote(str(cfg.run.name)), 120, "the tracker to draw the curves")
+        get(actors.tracker.log_curves.remote(str(cfg.run.name)), 120, "the tracker to draw the curves")
         publications = ray.get(actors.publisher.history.remote()) if actors.publisher else []
         return {**result, "mlflow_run_id": run_id, "publications": publications}
     except KeyboardInterrupt:
@@ -169,24 +166,13 @@ def _start(cfg: RunConfig, actors: Actors, show: Show) -> str:
     show(f"starting {cfg.rollout.engines} rollout engines, the judge and the tracker")
     tags = {"config_digest": config_digest(cfg), "namespace": ray.get_runtime_context().namespace}
     plain = cfg.model_dump(mode="json")
-    run_id = _get(
+    run_id = get(
         actors.tracker.start.remote(cfg.run.name, plain, tags, None, cfg.run.resume), 90, "the tracker to start"
     )
-    effective = _get(actors.controller.begin.remote(), cfg.loop.start_deadline_s, "the rollout engines to start")
+    effective = get(actors.controller.begin.remote(), cfg.loop.start_deadline_s, "the rollout engines to start")
     show(f"engines ready; MLflow run {run_id}")
-    _get(actors.tracker.log_text.remote(effective, "engine_options.txt"), 60, "the tracker")
+    get(actors.tracker.log_text.remote(effective, "engine_options.txt"), 60, "the tracker")
     return run_id
-
-
-def _get(reference: Any, seconds: float, whom: str) -> Any:
-    try:
-        return ray.get(reference, timeout=seconds)
-    except ray.exceptions.GetTimeoutError:
-        raise RunFailed(f"waited {seconds:g} s for {whom}") from None
-    except ray.exceptions.RayError as error:
-        if mistake := user_error_in(error):
-            raise mistake from None
-        raise
 
 
 def _close(actors: Actors, status: str) -> None:
