@@ -1,5 +1,6 @@
 """Joins the Ray cluster that a job was submitted to, or one started for this command alone."""
 
+import logging
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -23,7 +24,13 @@ def cluster(namespace: str) -> Iterator[str | None]:
     address = os.environ.get("RAY_ADDRESS")
     own = {} if address else {"num_cpus": os.cpu_count(), "include_dashboard": False, "_node_ip_address": "127.0.0.1"}
     try:
-        context = ray.init(address=address or "local", namespace=namespace, log_to_driver=False, **own)
+        context = ray.init(
+            address=address or "local",
+            namespace=namespace,
+            log_to_driver=False,
+            logging_level=logging.WARNING,
+            **own,
+        )
     except ConnectionError as error:
         raise UserError(f"no Ray cluster answers at RAY_ADDRESS={address} ({error}); start one or unset it") from None
     try:

@@ -1,6 +1,7 @@
 """`ray job submit`, as a call: packs what a job needs, submits it, follows its log."""
 
 import asyncio
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -54,6 +55,7 @@ def submit(dashboard: str, entrypoint: Sequence[str], job_id: str, env: dict[str
 
     from ray.job_submission import JobSubmissionClient
 
+    logging.getLogger("ray").setLevel(logging.ERROR)  # it lists each file it leaves out, several times
     check_package(package())
     client = JobSubmissionClient(dashboard)
     runtime_env = {"working_dir": str(ROOT), "excludes": EXCLUDES, "env_vars": {"PYTHONUNBUFFERED": "1", **(env or {})}}
