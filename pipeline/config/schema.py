@@ -41,6 +41,7 @@ class Run(Section):
     seed: int = 0
     steps: Positive = 40
     resume: bool = True
+    report_problems: NonNegative = 64  # held-out problems answered before and after, for the report; 0: none
 
 
 class Storage(Section):
@@ -210,7 +211,6 @@ class Loop(Section):
 
 class Publish(Section):
     every: Positive = 10  # steps between snapshots that go to storage, the registry and the endpoint
-    gate: Literal["off"] = "off"
     endpoint: bool = False  # hot-swap a running Serve application
     parity_limit: Annotated[float, Field(gt=0)] = 1e-3
 

@@ -43,7 +43,7 @@ def test_scientific_notation_is_a_number(text):
 
 
 def test_off_and_leading_zeros_stay_what_they_look_like():
-    assert load_config(None, ["publish.gate=off"]).publish.gate == "off"
+    assert load_config(None, ["run.name=off"]).run.name == "off"
     assert load_config(None, ["run.steps=010"]).run.steps == 10
 
 
