@@ -24,6 +24,7 @@ from pipeline.config import (
 )
 
 Main = Callable[[RunConfig, argparse.Namespace], int]
+Plan = Callable[[RunConfig, argparse.Namespace], str]
 
 EXIT_USER_ERROR = 2
 EXIT_INTERRUPTED = 130
@@ -45,7 +46,7 @@ def run_command(
     description: str,
     main: Main,
     extra_args: Callable[[argparse.ArgumentParser], None] | None = None,
-    plan: Callable[[RunConfig], str] | None = None,
+    plan: Plan | None = None,
     argv: Sequence[str] | None = None,
 ) -> int:
     """Parse the command line, run `main` with the resolved config, and return the exit code (for `sys.exit`).
@@ -58,7 +59,7 @@ def run_command(
         args = _parser(name, description, extra_args).parse_intermixed_args(argv)
         cfg = resolve_paths(load_config(args.config, args.overrides))
         if args.dry_run:
-            sys.stdout.write(dry_run_text(cfg, plan or describe_training))
+            sys.stdout.write(dry_run_text(cfg, plan(cfg, args) if plan else describe_training(cfg)))
             return 0
         logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
         for chatty in ("httpx", "httpx2", "ray"):
@@ -98,9 +99,9 @@ def _parser(
     return parser
 
 
-def dry_run_text(cfg: RunConfig, plan: Callable[[RunConfig], str]) -> str:
+def dry_run_text(cfg: RunConfig, plan: str) -> str:
     """The config as YAML, then the plan as comments: the whole is again a config file."""
-    lines = "\n".join(f"#   {line}" for line in plan(cfg).splitlines())
+    lines = "\n".join(f"#   {line}" for line in plan.splitlines())
     return f"{to_yaml(cfg)}\n# would start:\n{lines}\n"
 
 

@@ -153,7 +153,7 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--write-docs", metavar="FILE", help="also write a Markdown page, such as docs/results.md")
 
 
-def _plan(cfg: RunConfig) -> str:
+def _plan(cfg: RunConfig, args: argparse.Namespace) -> str:
     return "for each arm and seed, one after the other:\n" + describe_training(cfg)
 
 

@@ -136,7 +136,7 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--folder", default=RUNS, help="where services, runs and the report are kept (default: runs)")
 
 
-def _plan(cfg: RunConfig) -> str:
+def _plan(cfg: RunConfig, args: argparse.Namespace) -> str:
     return f"Ray, MLflow and a storage folder; an endpoint with {cfg.model.path}; a job of {cfg.run.steps} steps"
 
 

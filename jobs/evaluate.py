@@ -64,7 +64,7 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out", help="a JSON file for the figures")
 
 
-def _plan(cfg: RunConfig) -> str:
+def _plan(cfg: RunConfig, args: argparse.Namespace) -> str:
     count = sum(source.size or 0 for source in cfg.problems.held_out)
     return f"{count or 'all'} held-out problems x {cfg.evaluation.samples} samples on one rollout engine or an endpoint"
 

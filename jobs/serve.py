@@ -85,7 +85,7 @@ def _write_base(folder: Path, target: Path, cfg: RunConfig) -> Snapshot:
     )
 
 
-def plan(cfg: RunConfig) -> str:
+def plan(cfg: RunConfig, args: argparse.Namespace) -> str:
     """What the command would start, one line each."""
     port = cfg.serve.port or "a free port"
     return "\n".join(

@@ -142,7 +142,7 @@ def _progress(cfg: RunConfig, tracker: Any) -> Iterator[None]:
         thread.join(timeout=70)
 
 
-def _plan(cfg: RunConfig) -> str:
+def _plan(cfg: RunConfig, args: argparse.Namespace) -> str:
     plan = cfg.warm_start
     sources = ", ".join(f"{source.size} {source.name}" for source in cfg.problems.train)
     return (

@@ -119,7 +119,7 @@ def test_dry_run_says_when_the_model_is_not_there(tmp_path, capsys, monkeypatch)
 
 
 def test_dry_run_with_a_plan_of_its_own(capsys):
-    assert run("--dry-run", plan=lambda cfg: f"nothing\nseed {cfg.run.seed}") == 0
+    assert run("--dry-run", plan=lambda cfg, args: f"nothing\nseed {cfg.run.seed}") == 0
     assert capsys.readouterr().out.endswith("# would start:\n#   nothing\n#   seed 0\n")
 
 
