@@ -9,12 +9,12 @@ from ray.exceptions import RayTaskError
 from pipeline.config import RunConfig, UserError
 from pipeline.curriculum import kappa_rule
 from pipeline.judge import JudgeFailure, PrefixRequest, PrefixResult
-from pipeline.loop.collect import Collector, Prompts
+from pipeline.loop.collect import Collector, Prompts, starts_of
 from pipeline.loop.issuing import Issuer
 from pipeline.loop.pool import RolloutPool
 from pipeline.loop.waiting import Waits
 from pipeline.problems import Problem, load_problems, overlap
-from pipeline.rewards import build
+from pipeline.rewards import build, try_out
 from pipeline.traces import Marks
 
 logger = logging.getLogger(__name__)
@@ -57,8 +57,10 @@ def build_collector(cfg: RunConfig, pool: RolloutPool, judge: Any, waits: Waits)
     tokenizer = load_tokenizer(cfg.model.path)
     room = cfg.engine.max_model_len - cfg.rollout.max_new_tokens
     prompts = Prompts(tokenizer, cfg.problems.prompt_suffix, room)
+    strategy = build(cfg.reward)
+    try_out(strategy, cfg.rollout.group_size, cfg.rollout.max_new_tokens)
     problems = load_split(cfg, "train")
-    fitting = prompts.fitting(problems)
+    fitting = prompts.fitting(problems, lambda problem: starts_of(strategy, problem, cfg))
     if len(fitting) < len(problems):
         left_out = len(problems) - len(fitting)
         logger.warning("%d of %d training prompts exceed %d tokens; left out", left_out, len(problems), room)
@@ -74,7 +76,7 @@ def build_collector(cfg: RunConfig, pool: RolloutPool, judge: Any, waits: Waits)
         issuer=Issuer(fitting, cfg.run.seed),
         prompts=prompts,
         marks=Marks.from_tokenizer(tokenizer, cfg.model.think_end),
-        strategy=build(cfg.reward),
+        strategy=strategy,
         rule=kappa_rule(cfg.curriculum),
         pool=pool,
         judge=RemoteJudge(judge),

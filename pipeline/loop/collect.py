@@ -4,8 +4,8 @@ import asyncio
 import math
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pipeline.config import RunConfig, UserError
@@ -17,6 +17,7 @@ from pipeline.loop.issuing import Issuer
 from pipeline.loop.ledger import Ledger, State
 from pipeline.loop.pool import RolloutPool
 from pipeline.loop.scoring import ScoredGroup, Signals, to_streams, token_signals
+from pipeline.loop.steering import Issue, Tag, make_issue, merge, requests_of
 from pipeline.loop.step_metrics import (
     Numbers,
     curriculum_metrics,
@@ -27,7 +28,7 @@ from pipeline.loop.step_metrics import (
 )
 from pipeline.loop.waiting import Waits
 from pipeline.problems import Problem, sample_seed, with_suffix
-from pipeline.rewards import RewardStrategy
+from pipeline.rewards import UNSTEERED, RewardStrategy, Steering, steering
 from pipeline.traces import Group, Marks
 
 OVERSAMPLE = 1.25  # a further round asks for a little more than is missing, since some groups will be dropped
@@ -53,15 +54,22 @@ class Prompts:
     def __init__(self, tokenizer: Any, suffix: str, max_tokens: int) -> None:
         self.tokenizer, self.suffix, self.max_tokens = tokenizer, suffix, max_tokens
 
-    def ids(self, problem: Problem) -> list[int]:
-        """Token ids [P] of one problem, ready for the model to think."""
-        messages = [{"role": "user", "content": with_suffix(problem.prompt, self.suffix)}]
+    def ids(self, problem: Problem, note: str = "") -> list[int]:
+        """Token ids [P] of one problem, with a strategy's note below it if any, ready for the model to think."""
+        messages = [{"role": "user", "content": with_suffix(with_suffix(problem.prompt, self.suffix), note)}]
         rendered = self.tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
         return list(self.tokenizer.encode(rendered, add_special_tokens=False))
 
-    def fitting(self, problems: Sequence[Problem]) -> list[Problem]:
-        """Problems whose prompt leaves room for a response; UserError when none does."""
-        kept = [problem for problem in problems if len(self.ids(problem)) <= self.max_tokens]
+    def fitting(
+        self, problems: Sequence[Problem], starts: Callable[[Problem], Sequence[Steering]] = lambda _: (UNSTEERED,)
+    ) -> list[Problem]:
+        """Problems whose prompt, with every note that `starts` gives it, leaves room for a response; UserError when
+        none does."""
+
+        def fits(problem: Problem) -> bool:
+            return all(len(self.ids(problem, note)) <= self.max_tokens for note in {s.note for s in starts(problem)})
+
+        kept = [problem for problem in problems if fits(problem)]
         if not kept:
             raise UserError(
                 f"no training prompt fits into {self.max_tokens} tokens (engine.max_model_len less "
@@ -132,19 +140,28 @@ class Collector:
         drawn = self.issuer.draw(count)
         problems = {self.ledger.issue(problem.id, epoch): (problem, epoch) for problem, epoch in drawn}
         started = time.monotonic()
-        groups = await self.pool.generate([self._request(key, *pair) for key, pair in problems.items()])
+        issues = {key: self._issue(key, *pair) for key, pair in problems.items()}
+        answered = {group.issue_id: group for group in await self.pool.generate(requests_of([*issues.values()]))}
+        groups = [merge(issue, answered) for issue in issues.values()]
         seconds["rollout"] += time.monotonic() - started
         scored = await self._score(groups, {p.id: p for p, _ in problems.values()}, seconds)
+        scored = [replace(group, starts=issues[group.issue_id].starts) for group in scored]
         for group in scored:
             self.ledger.move(group.issue_id, State.SCORED)
         return scored
 
-    def _request(self, issue_id: str, problem: Problem, epoch: int) -> GenerateRequest:
+    def _issue(self, issue_id: str, problem: Problem, epoch: int) -> Issue:
+        starts = starts_of(self.strategy, problem, self.cfg)
+        prompts = {note: tuple(self.prompts.ids(problem, note)) for note in {start.note for start in starts}}
+        plain = self._request(issue_id, problem, epoch, prompts[starts[0].note])
+        return make_issue(plain, starts, prompts, Tag.of(self.marks))
+
+    def _request(self, issue_id: str, problem: Problem, epoch: int, prompt_ids: tuple[int, ...]) -> GenerateRequest:
         rollout = self.cfg.rollout
         return GenerateRequest(
             issue_id=issue_id,
             problem_id=problem.id,
-            prompt_ids=tuple(self.prompts.ids(problem)),
+            prompt_ids=prompt_ids,
             n=rollout.group_size,
             seed=sample_seed(problem.id, epoch, self.cfg.run.seed),
             temperature=rollout.temperature,
@@ -193,7 +210,7 @@ class Collector:
         }
         return Collected(
             step=step,
-            streams=to_streams(batch.groups, advantages),
+            streams=to_streams(batch.groups, advantages, self.strategy),
             groups=batch.groups,
             rewards=rewards,
             advantages=advantages,
@@ -201,6 +218,12 @@ class Collector:
             nrp_ratio=segment_ratio(batch.groups),
             easy_share=easy_share,
         )
+
+
+def starts_of(strategy: RewardStrategy, problem: Problem, cfg: RunConfig) -> tuple[Steering, ...]:
+    """How the samples of a problem begin: the same in every epoch, and again after a resume."""
+    rollout = cfg.rollout
+    return steering(strategy, problem.id, rollout.group_size, cfg.run.seed, rollout.max_new_tokens)
 
 
 def regroup(
