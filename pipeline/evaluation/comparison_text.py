@@ -1,5 +1,6 @@
 """A comparison as text for a terminal and as a Markdown page. Pure functions of what `comparison.compare` gives."""
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -81,7 +82,7 @@ def _figure(arm: Found, seed: str, key: str, family: str | None) -> float | None
 
 
 def _better(key: str, one: float | None, other: float | None) -> bool:
-    if one is None or other is None:
+    if one is None or other is None or math.isclose(one, other, abs_tol=1e-9):
         return False
     return one < other if key in LESS_IS_BETTER else one > other
 
