@@ -115,7 +115,7 @@ class Collector:
         for group, reason in batch.dropped:
             self.ledger.move(group.issue_id, State.DROPPED, reason.value)
         collected = self._rewarded(step, batch, sampled, filler.easy_share, seconds)
-        collected.metrics.update(await self._judge_metrics())
+        collected.metrics.update(await self.judge_metrics())
         return collected
 
     @property
@@ -123,7 +123,7 @@ class Collector:
         """Whether reward or curriculum read the necessary prefix."""
         return self.strategy.needs_prefix or self.rule.needs_ratio
 
-    async def _judge_metrics(self) -> Numbers:
+    async def judge_metrics(self) -> Numbers:
         """The judge's counts since the last step."""
         now = Counter(await self.judge.counters()) if self._judges else Counter()
         new, self._judge_counts = now - self._judge_counts, now

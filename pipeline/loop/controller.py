@@ -21,10 +21,12 @@ from pipeline.learner import RankBatch, rank_batches
 from pipeline.loop.admission import capacity
 from pipeline.loop.assemble import build_collector
 from pipeline.loop.collect import Collected, Collector
-from pipeline.loop.examples import trace_page
+from pipeline.loop.examples import step_views, trace_page
+from pipeline.loop.held_out import measure_held_out
 from pipeline.loop.ledger import Ledger
 from pipeline.loop.pool import EngineFailed, RolloutPool
 from pipeline.loop.progress import step_line
+from pipeline.loop.report_files import keep_step
 from pipeline.loop.snapshots import keep_copy
 from pipeline.loop.step_metrics import learner_metrics
 from pipeline.loop.waiting import DeadlineExceeded, Waits
@@ -210,8 +212,9 @@ class Controller:
         self.lines.append((step, step_line(step, self.cfg.run.steps, self.version, numbers)))
         await self.waits.within("the tracker", 60, self.tracker.log_step.remote(step, numbers))
         if step % self.cfg.publish.every == 0 or step == self.cfg.run.steps - 1:
-            page = trace_page(at.collected, self.collector.prompts.tokenizer)
-            kept = self.tracker.log_text.remote(page, f"traces/step_{step:05d}.html")
+            views = step_views(at.collected, self.collector.prompts.tokenizer)
+            keep_step(self.folder, step, views)
+            kept = self.tracker.log_text.remote(trace_page(views, step), f"traces/step_{step:05d}.html")
             await self.waits.within("the tracker", 60, kept)
 
     # --- checkpoints ---
@@ -249,6 +252,12 @@ class Controller:
         options = EngineOptions.from_config(self.cfg.engine)
         found = await self.pool.start(self.cfg.model.path, options)
         return "\n\n".join(f"engine {index}\n{effective}" for index, effective in enumerate(found))
+
+    async def measure(self, name: str) -> str | None:
+        """Answers held-out problems with the weights the engines hold and keeps that as `name` (before, after); a line
+        for people, None where there is nothing to ask."""
+        measured = await measure_held_out(self.collector, self.folder, name, self.version)
+        return measured and measured.line()
 
     async def progress(self, after: int) -> dict:
         """Lines of steps past `after`, steps done, and what is waited for now."""

@@ -1,6 +1,7 @@
-"""Example traces of a step as a page people can read."""
+"""Example traces of a step, for people: a page of its own, and kept for the run's report."""
 
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, TypeVar
 
 from pipeline.evaluation import ScoredTrace
 from pipeline.loop.collect import Collected
@@ -10,6 +11,17 @@ from pipeline.tracking import TraceView, token_views, trace_report_html
 
 GROUPS, TRACES = 6, 3
 VERDICTS = {True: "right", False: "wrong", None: "unknown"}
+T = TypeVar("T")
+
+
+def alternating(items: Iterable[T], key: Callable[[T], str]) -> list[T]:
+    """The items in turns: the first of each key, then the second of each, so that a few hold every kind."""
+    turns: dict[str, int] = {}
+    ordered = []
+    for place, item in enumerate(items):
+        turns[key(item)] = turns.get(key(item), -1) + 1
+        ordered.append((turns[key(item)], place, item))
+    return [item for _, _, item in sorted(ordered, key=lambda entry: entry[:2])]
 
 
 def view(group: ScoredGroup, scored: ScoredTrace, tokenizer: Any, signals: tuple[Any, Any] | None = None) -> TraceView:
@@ -31,13 +43,17 @@ def view(group: ScoredGroup, scored: ScoredTrace, tokenizer: Any, signals: tuple
     )
 
 
-def trace_page(collected: Collected, tokenizer: Any) -> str:
-    """HTML of a few groups of the batch: necessary, redundant and answer tokens, reward and advantage of each."""
-    views = [
+def step_views(collected: Collected, tokenizer: Any) -> list[TraceView]:
+    """A few traces of a few groups of the batch, every source among them, with reward and advantage of each token."""
+    blocks = zip(collected.groups, collected.rewards, collected.advantages, strict=True)
+    chosen = alternating(blocks, key=lambda block: block[0].problem.source)[:GROUPS]
+    return [
         view(group, scored, tokenizer, (rewards[row], advantages[row]))
-        for group, rewards, advantages in list(
-            zip(collected.groups, collected.rewards, collected.advantages, strict=True)
-        )[:GROUPS]
-        for row, scored in list(enumerate(group.traces))[:TRACES]
+        for group, rewards, advantages in chosen
+        for row, scored in enumerate(group.traces[:TRACES])
     ]
-    return trace_report_html(views, title=f"Traces of step {collected.step + 1}")
+
+
+def trace_page(views: Sequence[TraceView], step: int) -> str:
+    """HTML of a step's example traces: necessary, redundant and answer tokens, reward and advantage of each."""
+    return trace_report_html(views, title=f"Traces of step {step + 1}")

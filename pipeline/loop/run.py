@@ -13,6 +13,7 @@ from pipeline.config import RunConfig, UserError, check_resources, config_digest
 from pipeline.engine.options import EngineOptions, engine_env
 from pipeline.loop.progress import stall_line
 from pipeline.loop.remote import RunFailed, get
+from pipeline.loop.reporting import keep_report, measure
 
 logger = logging.getLogger(__name__)
 
@@ -145,15 +146,18 @@ def train(cfg: RunConfig, folder: Path, show: Show, make_publisher: Callable[[An
     try:
         run_id = _start(cfg, actors, show)
         watch.start()
+        measure(cfg, actors.controller, "before", show)
         fit(cfg, "controller", ray.get_runtime_context().namespace, str(folder), str(folder / "train"))
         watch.stop()
         result = get(actors.controller.finish.remote(), cfg.loop.step_deadline_s, "the controller to finish")
         if result["stopped"]:
             raise (UserError if result["user_error"] else RunFailed)(result["stopped"])
         status = "FINISHED"
+        measure(cfg, actors.controller, "after", show)
+        report = keep_report(cfg, folder, actors.tracker, show)
         get(actors.tracker.log_curves.remote(str(cfg.run.name)), 120, "the tracker to draw the curves")
         publications = ray.get(actors.publisher.history.remote()) if actors.publisher else []
-        return {**result, "mlflow_run_id": run_id, "publications": publications}
+        return {**result, "mlflow_run_id": run_id, "publications": publications, "report": report}
     except KeyboardInterrupt:
         status = "KILLED"
         raise

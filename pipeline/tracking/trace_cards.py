@@ -6,7 +6,7 @@ from itertools import groupby
 from pipeline.tracking.html_page import esc
 from pipeline.tracking.trace_view import Part, TokenView, TraceView
 
-OPEN_ALL_UP_TO = 6  # with more traces, only the first of each problem is open
+OPEN_ALL_UP_TO = 6  # of more traces only some are open
 MOST_TOKENS = 2000  # of a longer trace the middle is left out, and the page says so
 MOST_PROMPT = 4000  # characters
 
@@ -17,14 +17,19 @@ def verdict_of(trace: TraceView) -> str:
     return name if name in ("right", "wrong", "unknown") else "unknown"
 
 
-def grouped_cards(traces: Sequence[TraceView], level: int = 2) -> str:
-    """One section for each `group` (else problem), in the order of first appearance; `level` is that of the heading."""
+def grouped_cards(traces: Sequence[TraceView], level: int = 2, brief: bool = False) -> str:
+    """One section for each `group` (else problem), in the order of first appearance; `level` is that of the heading.
+
+    Of many traces the first of each problem is open; with `brief` the very first one alone.
+    """
     first: dict[tuple[str, str], int] = {}
     for index, trace in enumerate(traces):
         first.setdefault(_group_key(trace), index)
     ordered = sorted(traces, key=lambda trace: first[_group_key(trace)])
-    open_all = len(traces) <= OPEN_ALL_UP_TO
-    return "".join(_group(list(members), open_all, level) for _, members in groupby(ordered, key=_group_key))
+    groups = [list(members) for _, members in groupby(ordered, key=_group_key)]
+    few = len(traces) <= OPEN_ALL_UP_TO
+    opened = [len(group) if few else 0 if brief and index else 1 for index, group in enumerate(groups)]
+    return "".join(_group(group, count, level) for group, count in zip(groups, opened, strict=True))
 
 
 def pair_cards(before: TraceView, after: TraceView) -> str:
@@ -50,11 +55,11 @@ def _group_key(trace: TraceView) -> tuple[str, str]:
     return (trace.group, trace.problem)
 
 
-def _group(traces: Sequence[TraceView], open_all: bool, level: int) -> str:
+def _group(traces: Sequence[TraceView], opened: int, level: int) -> str:
     longest = max(len(trace.tokens) for trace in traces)
     cards = "".join(
         f'<details class="trace" data-verdict="{verdict_of(trace)}" data-source="{esc(trace.source)}" '
-        f'data-version="{esc(trace.version)}"{" open" if open_all or index == 0 else ""}>'
+        f'data-version="{esc(trace.version)}"{" open" if index < opened else ""}>'
         f"<summary>{_summary(trace, trace.label, longest, more=True)}</summary>{_text(trace)}</details>"
         for index, trace in enumerate(traces)
     )

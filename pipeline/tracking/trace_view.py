@@ -93,3 +93,19 @@ def token_views(
         )
         for index, text in enumerate(texts)
     )
+
+
+def to_plain(trace: TraceView) -> dict[str, object]:
+    """A trace as JSON-ready data, a token as [text, part, reward, advantage]; signals keep six digits."""
+    tokens = [[t.text, t.part.value, _short(t.reward), _short(t.advantage)] for t in trace.tokens]
+    return {**{name: value for name, value in vars(trace).items() if name != "tokens"}, "tokens": tokens}
+
+
+def from_plain(data: dict) -> TraceView:
+    """The trace that `to_plain` wrote down."""
+    tokens = tuple(TokenView(text, Part(part), reward, advantage) for text, part, reward, advantage in data["tokens"])
+    return TraceView(**{**data, "tokens": tokens})
+
+
+def _short(value: float | None) -> float | None:
+    return None if value is None else float(f"{value:.6g}")

@@ -1,32 +1,39 @@
 "use strict";
-(() => {
-  const all = (selector, root = document) => [...root.querySelectorAll(selector)];
+// One tooltip for the page, filled with text nodes only: rows of label and text, near a place, describing an element.
+const tooltip = (() => {
   const tip = document.querySelector(".tip");
-
-  // The tooltip: one element, filled with text nodes only.
-  const names = [["i", "token"], ["part", "part"], ["reward", "reward"], ["advantage", "advantage"]];
-  function show(token) {
+  function hide() {
+    tip.hidden = true;
+    document.querySelectorAll("[aria-describedby]").forEach((owner) => owner.removeAttribute("aria-describedby"));
+  }
+  function show(rows, at, owner) {
     const list = document.createElement("dl");
-    for (const [key, label] of names) {
-      const value = key === "part" ? token.parentElement.dataset.part : token.dataset[key];
-      if (value === undefined) continue;
+    for (const [label, text] of rows) {
       const term = document.createElement("dt"), detail = document.createElement("dd");
       term.textContent = label;
-      detail.textContent = value;
+      detail.textContent = text;
       list.append(term, detail);
     }
     tip.replaceChildren(list);
     tip.hidden = false;
-    const at = token.getClientRects()[0] || token.getBoundingClientRect();
     const { width, height } = tip.getBoundingClientRect();
     const below = at.bottom + 8 + height < innerHeight;
     tip.style.left = Math.max(12, Math.min(at.left, document.documentElement.clientWidth - width - 12)) + "px";
     tip.style.top = (below ? at.bottom + 8 : Math.max(8, at.top - height - 8)) + "px";
-    token.setAttribute("aria-describedby", tip.id);
+    owner.setAttribute("aria-describedby", tip.id);
   }
-  function hide() {
-    tip.hidden = true;
-    all("[aria-describedby]").forEach((token) => token.removeAttribute("aria-describedby"));
+  return { show, hide };
+})();
+(() => {
+  const all = (selector, root = document) => [...root.querySelectorAll(selector)];
+  const hide = tooltip.hide;
+
+  // A token's part and what it was worth.
+  function show(token) {
+    const { i, reward, advantage } = token.dataset;
+    const rows = [["token", i], ["part", token.parentElement.dataset.part], ["reward", reward], ["advantage", advantage]];
+    const at = token.getClientRects()[0] || token.getBoundingClientRect();
+    tooltip.show(rows.filter(([, text]) => text !== undefined), at, token);
   }
   const tokenOf = (event) => event.target.closest && event.target.closest(".t");
   document.addEventListener("pointerover", (event) => { hide(); const token = tokenOf(event); if (token) show(token); });
