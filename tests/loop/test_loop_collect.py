@@ -112,6 +112,17 @@ def test_a_batch_that_cannot_be_filled(tmp_path):
     assert fakes.controller.collector.ledger.counts()["scored"] == len(fakes.asked) == 4 + 5
 
 
+def test_a_schedule_counts_training_steps_not_rounds_of_sampling(tmp_path):
+    options = ["curriculum.rule=linear", "curriculum.schedule_steps=4"]
+    fakes = Fakes(tmp_path, *options, verdicts=by_number("+-", "--", "--"))
+    collector = fakes.controller.collector
+    for step, kappa in enumerate((0.2, 0.3, 0.4)):
+        found = collect(fakes, step)
+        assert found.metrics["sampling_rounds"] > 1
+        assert found.metrics["kappa"] == collector.rule.kappa == pytest.approx(kappa)
+        collector.trained(found)
+
+
 def test_kappa_follows_the_ratio_whatever_the_reward_needs(tmp_path):
     found = collect(Fakes(tmp_path, "reward.name=grpo", "curriculum.rule=feedback_clipped"))
     assert found.nrp_ratio is not None and found.metrics["judge_calls"] > 0

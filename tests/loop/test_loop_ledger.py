@@ -25,6 +25,15 @@ def test_the_life_of_an_issue():
     assert ledger.issue("c", 0) == "0/c"
 
 
+def test_digest_knows_which_problems_were_issued_and_not_what_became_of_them():
+    one, two, other = Ledger(), Ledger(), Ledger()
+    for ledger, names in ((one, "ab"), (two, "ba"), (other, "ac")):
+        for name in names:
+            ledger.issue(name, 0)
+    one.move("0/a", State.SCORED)
+    assert one.digest() == two.digest() != other.digest()
+
+
 @pytest.mark.parametrize("state", State)
 @pytest.mark.parametrize("then", State)
 def test_only_the_next_states_are_taken(state, then):

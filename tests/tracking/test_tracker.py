@@ -50,6 +50,18 @@ def test_long_odd_and_many_parameters_do_not_stop_the_start(tracker):
     assert yaml.safe_load(artifact(tracker, "config.yaml")) == config
 
 
+def test_a_child_made_before_its_start_is_the_run_that_starts(tracker):
+    parent = tracker.start("comparison", {})
+    child = tracker.add_child("comparison.decs-s0")
+    assert tracker.add_child("comparison.decs-s0") == child != parent
+    own = again(tracker)
+    assert own.start("comparison.decs-s0", {"lr": 1}) == child
+    tags = own._client.get_run(child).data.tags
+    assert tags["mlflow.parentRunId"] == parent and "resumes" not in tags  # it is new, not resumed
+    assert again(tracker).start("comparison.decs-s0", {"lr": 1}) == child
+    assert len(runs(tracker)) == 2
+
+
 def test_more_metrics_than_one_call_takes(tracker):
     tracker.start("many", {})
     tracker._enqueue(3, {f"m{i}": float(i) for i in range(1500)})
