@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 
+from pipeline.learner import rank_batches
 from pipeline.loop.scoring import outcome_of, to_streams, token_signals
 from pipeline.rewards import Outcome, Steering
 from pipeline.rewards.decs import Decs
@@ -117,6 +118,17 @@ def test_steered_samples_have_the_probability_of_the_mixture_they_came_from():
     always = replace(made, starts=(Steering(no_think=True),) * 2, traces=(made.traces[1],) * 2)
     streams = to_streams([always], [np.zeros((2, 4))])
     assert streams.behaviour_logprobs[0][0] == 0 and streams.drawn[0].tolist() == [False, True, True, True]
+
+
+@pytest.mark.parametrize("strategy", [Grpo(), Decs(), LcR1()])
+def test_an_empty_response_is_a_row_without_tokens(strategy):
+    made = group(scored(True, 4, think=3), scored(False, 0, think=0))
+    advantages = token_signals(made, strategy, 12)[1]
+    streams = to_streams([made], [advantages], strategy)
+    assert not advantages[1].any() and np.isfinite(advantages).all()
+    assert streams.lengths == (3 + 4, 3) and streams.tokens == 4
+    (batch,) = rank_batches(streams, batch_id="b", ranks=1, max_tokens=16)
+    assert batch.global_tokens == 4
 
 
 @dataclass(frozen=True)

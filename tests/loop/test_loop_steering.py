@@ -28,8 +28,16 @@ def plain(issue="0/p", n=4, seed=100):
 def answer(request, spans=None):
     """A group as an engine gives it: token ids tell request and sample."""
     traces = [
-        Trace("p", i, request.prompt_ids, (10 * request.n + i, 1), (-0.5, -0.25), spans or (VersionSpan(3, 0, 2),),
-              Stop.EOS, f"text{i}")
+        Trace(
+            "p",
+            i,
+            request.prompt_ids,
+            (10 * request.n + i, 1),
+            (-0.5, -0.25),
+            spans or (VersionSpan(3, 0, 2),),
+            Stop.EOS,
+            f"text{i}",
+        )
         for i in range(request.n)
     ]
     return Group(request.issue_id, "p", tuple(traces))
@@ -66,8 +74,9 @@ def test_samples_come_back_in_their_places_with_the_forced_tokens():
 
 
 def test_notes_make_prompts_of_their_own():
-    issue = make_issue(plain(n=3), [Steering(note="a"), Steering(note="b"), Steering(note="a")],
-                       {"a": (1, 2, 3), "b": (1, 2, 4)}, TAG)
+    issue = make_issue(
+        plain(n=3), [Steering(note="a"), Steering(note="b"), Steering(note="a")], {"a": (1, 2, 3), "b": (1, 2, 4)}, TAG
+    )
     assert [(r.prompt_ids, r.n, r.seed) for r in requests_of([issue])] == [((1, 2, 3), 2, 100), ((1, 2, 4), 1, 102)]
 
 
@@ -157,9 +166,7 @@ def test_l1_names_a_budget_and_the_reward_measures_it(tmp_path):
 
 @pytest.mark.parametrize("overrides", [ADAPTTHINK, ["reward.name=l1_exact"]])
 def test_same_seed_same_batch(tmp_path, overrides):
-    digests = [
-        collect(steered(tmp_path, f"run.seed={seed}", *overrides)).streams.digest() for seed in (1, 1, 2)
-    ]
+    digests = [collect(steered(tmp_path, f"run.seed={seed}", *overrides)).streams.digest() for seed in (1, 1, 2)]
     assert digests[0] == digests[1] != digests[2]
 
 

@@ -1,9 +1,5 @@
 """From configuration to strategy, and what strategies refuse."""
 
-import sys
-from dataclasses import dataclass
-from types import ModuleType
-
 import numpy as np
 import pytest
 
@@ -76,8 +72,8 @@ def test_grpo_is_correctness_over_the_whole_width():
     np.testing.assert_allclose(advantages, [[0.70711] * 4 + [0], [-0.70711] * 2 + [0] * 3], atol=1e-4)
 
 
-def test_only_decs_asks_for_the_prefix():
-    assert build({"name": "decs"}).needs_prefix and not build({"name": "grpo"}).needs_prefix
+def test_only_what_reads_the_prefix_asks_for_it():
+    assert {name for name in STRATEGIES if build({"name": name}).needs_prefix} == {"decs", "lc_r1"}
 
 
 def test_further_options_of_a_section():
@@ -87,21 +83,3 @@ def test_further_options_of_a_section():
         build(Reward(name="decs", options={"r_plus": 1.2}))
     with pytest.raises(UserError, match="names and values"):
         build({"name": "decs", "options": 3})
-
-
-def test_a_new_reward_is_one_file_and_one_line(monkeypatch):
-    @dataclass(frozen=True)
-    class LengthPenalty:
-        gamma: float = 0.0
-        name = "length_penalty"
-        needs_prefix = False
-
-        def token_rewards(self, outcomes, width, max_length):
-            return np.array([[o.correct - self.gamma * o.length] * width for o in outcomes])
-
-    module = ModuleType("pipeline.rewards.length_penalty")
-    module.LengthPenalty = LengthPenalty
-    monkeypatch.setitem(sys.modules, module.__name__, module)
-    monkeypatch.setitem(STRATEGIES, "length_penalty", "length_penalty:LengthPenalty")
-    strategy = build(Reward(name="length_penalty", options={"gamma": 0.5}))
-    np.testing.assert_array_equal(strategy.token_rewards([Outcome(1, True, None, 1)], 2, 8), [[0.5, 0.5]])

@@ -118,6 +118,13 @@ def test_alike_traces_give_exactly_nothing_to_learn(outcome, name, group):
     np.testing.assert_array_equal(advantages[:, : outcome.length], bonus)
 
 
+@pytest.mark.parametrize("name", STRATEGIES)
+def test_an_empty_response_gets_nothing_and_harms_nobody(name):
+    group = [Outcome(6, True, 2, 4, target_length=5), Outcome(0, False, None, 0, target_length=5)]
+    advantages = advantages_of(strategy_of(name), group)
+    assert not advantages[1].any() and np.isfinite(advantages).all() and advantages[0, :6].any()
+
+
 @given(groups, names, st.integers(0, 20))
 def test_padding_past_the_longest_trace_changes_nothing(group, name, extra):
     narrow = max(o.length for o in group)
