@@ -44,8 +44,9 @@ def chosen_arms(text: str) -> list[Arm]:
 
 
 def at_seed(cfg: RunConfig, seed: int) -> RunConfig:
-    """`cfg` with this seed; an interrupted training goes on."""
-    return cfg.model_copy(update={"run": cfg.run.model_copy(update={"seed": seed, "resume": True})})
+    """`cfg` with this seed; an interrupted training goes on. It does not measure itself: the comparison does."""
+    fixed = {"seed": seed, "resume": True, "report_problems": 0}
+    return cfg.model_copy(update={"run": cfg.run.model_copy(update=fixed)})
 
 
 def arm_config(cfg: RunConfig, arm: Arm, seed: int) -> RunConfig:
