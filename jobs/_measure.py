@@ -1,12 +1,14 @@
 """Measures a model on held-out problems, through an endpoint or a rollout engine of its own."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from pipeline.config import RunConfig
 from pipeline.evaluation import EndpointClient, ScoredTrace, Summary, score_traces, summarise
+from pipeline.evaluation.graders import grader_for
+from pipeline.evaluation.suites import Kind
 from pipeline.grading import configure
 from pipeline.judge import JudgeActor
 from pipeline.problems import Problem
@@ -43,14 +45,29 @@ class Measured:
         }
 
 
+class Scorer:
+    """Grades and judges in this process, with the functions training uses. Programs have no prefix to judge."""
+
+    def __init__(self, cfg: RunConfig, tokenizer: Any, problems: Sequence[Problem], kind: Kind = Kind.MATH) -> None:
+        configure(cfg.grading.workers, cfg.grading.deadline_s)
+        self.tokenizer, self.threads = tokenizer, cfg.grading.workers
+        self.marks = Marks.from_tokenizer(tokenizer, cfg.model.think_end)
+        self.problems = {problem.id: problem for problem in problems}
+        self.grade = grader_for(kind, cfg.evaluation)
+        self.judge = None if kind is Kind.CODE else JudgeActor(cfg.judge)
+
+    async def score(self, traces: Sequence[Trace]) -> list[ScoredTrace]:
+        """Scored traces, in the order given."""
+        return await score_traces(
+            traces, self.problems, self.tokenizer, self.marks, self.judge, self.grade, self.threads
+        )
+
+
 async def score(
     cfg: RunConfig, tokenizer: Any, problems: Sequence[Problem], traces: Sequence[Trace]
 ) -> list[ScoredTrace]:
-    """Grades and judges, in this process, with the functions training uses."""
-    configure(cfg.grading.workers, cfg.grading.deadline_s)
-    marks = Marks.from_tokenizer(tokenizer, cfg.model.think_end)
-    by_id = {problem.id: problem for problem in problems}
-    return await score_traces(traces, by_id, tokenizer, marks, JudgeActor(cfg.judge))
+    """Grades and judges answers to mathematics."""
+    return await Scorer(cfg, tokenizer, problems).score(traces)
 
 
 def through_endpoint(
@@ -59,7 +76,8 @@ def through_endpoint(
     """Asks the endpoint every problem `evaluation.samples` times."""
 
     async def run() -> Measured:
-        client = EndpointClient(url, model_id, cfg.evaluation, cfg.rollout.max_new_tokens, cfg.problems.prompt_suffix)
+        longest = cfg.evaluation.max_new_tokens or cfg.rollout.max_new_tokens
+        client = EndpointClient(url, model_id, cfg.evaluation, longest, cfg.problems.prompt_suffix)
         try:
             replies = await client.ask_all(problems, seed, on_done)
         finally:
@@ -70,8 +88,8 @@ def through_endpoint(
     return asyncio.run(run())
 
 
-def table(columns: dict[str, Summary]) -> str:
-    """Summaries side by side, as text."""
+def table(columns: Mapping[str, Summary | Mapping[str, Any]]) -> str:
+    """Summaries (or their figures as plain data) side by side, as text."""
     rows = [
         ("replies", "n", "d"),
         ("accuracy", "accuracy", ".3f"),
@@ -84,6 +102,6 @@ def table(columns: dict[str, Summary]) -> str:
     width = max(12, *(len(name) + 2 for name in columns))
     lines = [f"{'':28}" + "".join(f"{name:>{width}}" for name in columns)]
     for label, field, form in rows:
-        values = [getattr(summary, field) for summary in columns.values()]
+        values = [part.to_dict()[field] if isinstance(part, Summary) else part[field] for part in columns.values()]
         lines.append(f"{label:28}" + "".join(f"{'-' if v is None else format(v, form):>{width}}" for v in values))
     return "\n".join(lines)
