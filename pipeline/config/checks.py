@@ -95,6 +95,6 @@ def check_resources(cfg: RunConfig) -> Resources:
         (
             Part("rollout engine", rollout.engines, rollout.cpus_per_engine, rollout.gpus_per_engine),
             Part("learner rank", learner.ranks, learner.cpus_per_rank, learner.gpus_per_rank),
-            Part("judge", 1, cfg.judge.cpus, 0),
+            Part("judge", 1, cfg.judge.cpus, cfg.judge.gpus),
         )
     )

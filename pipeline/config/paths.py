@@ -27,7 +27,7 @@ def _absolute_source(source: Source) -> Source:
 
 
 def resolve_paths(cfg: RunConfig) -> RunConfig:
-    """`cfg` with absolute model, problem and storage paths: worker processes have another current directory.
+    """`cfg` with absolute model, judge, problem and storage paths: worker processes have another current directory.
 
     What does not exist stays as it was written, for the reader's error. Results go under the current directory,
     never under the repository root.
@@ -43,7 +43,8 @@ def resolve_paths(cfg: RunConfig) -> RunConfig:
     )
     model = cfg.model.model_copy(update={"path": _absolute_if_there(cfg.model.path)})
     storage = cfg.storage.model_copy(update={"uri": uri})
-    return cfg.model_copy(update={"model": model, "problems": problems, "storage": storage})
+    judge = cfg.judge.model_copy(update={"path": _absolute_if_there(cfg.judge.path)})
+    return cfg.model_copy(update={"model": model, "problems": problems, "storage": storage, "judge": judge})
 
 
 def portable(value: object) -> object:

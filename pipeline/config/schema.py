@@ -144,11 +144,27 @@ class Grading(Section):
 
 
 class Judge(Section):
-    name: Literal["exact"] = "exact"
-    threshold: Share = 0.85
-    deadline_s: Seconds = 60
+    """Who finds the necessary prefix, and when a judge is not to be trusted.
+
+    Rates are over the last requests (see pipeline/judge/watch.py). `max_miss_rate`: right traces in which no segment
+    was judged right. `max_false_yes_rate`: control questions, that is a segment beside another problem's answer, judged
+    right. `path` to `gpu_memory_utilization` belong to the learned judge.
+    """
+
+    name: Literal["exact", "learned"] = "exact"
+    threshold: Share = 0.85  # least probability of yes that counts as yes
+    deadline_s: Seconds = 60  # for one call of up to 256 segments
     max_failure_rate: Share = 0.05
+    max_miss_rate: Share = 0.5
+    max_false_yes_rate: Share = 0.1
+    on_absurd: Literal["stop", "warn"] = "stop"  # where one of the last two is exceeded
+    path: str = "infra/models/judge"
+    digest: str | None = None  # the weights the folder must hold; None: any that its manifest confirms
+    backend: Literal["transformers", "vllm"] = "transformers"
+    max_tokens: Positive = 1024  # of problem, answer and segment; a longer one is not judged: counted as overlong
+    gpu_memory_utilization: Share = 0.2  # vllm on a GPU
     cpus: Annotated[float, Field(ge=0)] = 0.25
+    gpus: Annotated[float, Field(ge=0)] = 0
 
 
 class Reward(Section):
@@ -272,6 +288,41 @@ class WarmStart(Section):
     checkpoint_every: Positive = 200
 
 
+class JudgeTraining(Section):
+    """Teaching a judge: sample, cut and label traces of `model.path`, then learn yes or no for each segment.
+
+    Ranks, ZeRO stage, betas, decay and clipping are those of `learner`; traces a problem, `evaluation.samples`; the
+    labeller's failure limit, `judge.max_failure_rate`.
+    """
+
+    labeller: Literal["exact", "endpoint"] = "exact"
+    endpoint_url: str | None = None  # of an OpenAI-compatible server; its key, if any, is in OPENAI_API_KEY
+    endpoint_model: str | None = None
+    base: str | None = None  # a judge to go on from; None: a new small model of the shape below
+    items: Positive = 60000  # questions to learn from
+    min_no_share: Share = 0.3  # where real segments hold fewer, some get another problem's answer
+    altered: Share = 0.9  # of the questions: tiny-world segments with other numbers, signs, phrases and answers
+    steps: Positive = 2500
+    tokens_per_step: Positive = 8192
+    lr: Annotated[float, Field(gt=0)] = 3e-3
+    lr_floor: Share = 0.03  # of the rate, at the end of its cosine
+    warmup_steps: NonNegative = 50
+    hidden: Positive = 64
+    layers: Positive = 3
+    heads: Positive = 2
+    intermediate: Positive = 128
+    log_every: Positive = 10
+    checkpoint_every: Positive = 250
+
+    @model_validator(mode="after")
+    def _endpoint_is_named(self) -> "JudgeTraining":
+        if self.labeller == "endpoint" and not (self.endpoint_url and self.endpoint_model):
+            raise ValueError("the labeller 'endpoint' needs endpoint_url and endpoint_model")
+        if self.labeller == "exact" and (self.endpoint_url or self.endpoint_model):
+            raise ValueError("endpoint_url and endpoint_model do nothing unless labeller is 'endpoint'")
+        return self
+
+
 class RunConfig(Section):
     """One run, whole. Parts are named after the rooms that read them."""
 
@@ -293,6 +344,7 @@ class RunConfig(Section):
     evaluation: Evaluation = Evaluation()
     comparison: Comparison = Comparison()
     warm_start: WarmStart = WarmStart()
+    judge_training: JudgeTraining = JudgeTraining()
 
     @model_validator(mode="after")
     def _fits(self) -> "RunConfig":
