@@ -144,7 +144,9 @@ def test_a_sandbox_that_fails_is_unknown_unless_another_test_decides(monkeypatch
 
 def test_functions_are_called_with_json_values():
     test = {"input": '[3, 1]\n"x"', "output": '["x", 3]', "testtype": "functional"}
-    method = "class Solution:\n    def f(self, a: List[int], s: str) -> tuple:\n        print('noise')\n        return s, max(a)"
+    method = (
+        "class Solution:\n    def f(self, a: List[int], s) -> tuple:\n        print('noise')\n        return s, max(a)"
+    )
     assert grade_program(fenced(method), [test], "f", LIMITS) is RIGHT
     assert grade_program(fenced("def f(a, s): return [s, max(a)]"), [test], "f", LIMITS) is RIGHT
     assert grade_program(fenced("def f(a, s): return {s}"), [test], "f", LIMITS) is WRONG
