@@ -1,7 +1,5 @@
 """The trace page in Chromium, as a reader uses it."""
 
-import shutil
-
 import pytest
 
 from pipeline.rewards.outcome import Outcome
@@ -9,11 +7,6 @@ from pipeline.tracking.trace_report import comparison_html, trace_report_html
 from pipeline.tracking.trace_view import TraceView, token_views
 
 pytestmark = pytest.mark.browser
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-FLAGS = [
-    "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
-    "--disable-component-update", "--disable-sync",
-]  # fmt: skip
 ATTACK = "<script>window.hit=1</script><img src=x onerror='window.hit=1'>"
 
 
@@ -30,39 +23,6 @@ TRACES = [
     view("wrong", "sums", version="5"),
     view("right", "search", problem="Which? " + ATTACK),
 ]
-
-
-@pytest.fixture(scope="module")
-def browser():
-    if CHROMIUM is None:
-        pytest.skip("no chromium on this machine")
-    sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-    with sync_api.sync_playwright() as playwright:
-        started = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
-        yield started
-        started.close()
-
-
-@pytest.fixture
-def open_page(browser, tmp_path):
-    contexts = []
-
-    def opened(html, **options):
-        (tmp_path / "page.html").write_text(html, encoding="utf-8")
-        context = browser.new_context(**options)
-        context.set_default_timeout(120_000)  # a busy machine is slow, not wrong
-        contexts.append(context)
-        page = context.new_page()
-        page.asked, page.errors = [], []
-        page.on("request", lambda request: page.asked.append(request.url))
-        page.on("pageerror", lambda error: page.errors.append(str(error)))
-        page.on("console", lambda message: page.errors.append(message.text) if message.type == "error" else None)
-        page.goto((tmp_path / "page.html").as_uri())
-        return page
-
-    yield opened
-    for context in contexts:
-        context.close()
 
 
 @pytest.mark.parametrize(
