@@ -154,7 +154,13 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _plan(cfg: RunConfig, args: argparse.Namespace) -> str:
-    return "for each arm and seed, one after the other:\n" + describe_training(cfg)
+    _compare_arms.check_comparable(cfg, args.arms)
+    names = ", ".join(arm.name for arm in args.arms)
+    traces = cfg.run.steps * cfg.rollout.prompts_per_step * cfg.rollout.group_size
+    return (
+        f"{len(args.arms)} arms ({names}), {args.seeds} seeds each, in turn, {traces:,} traces each; "
+        f"reward and curriculum are the arm's:\n{describe_training(cfg)}"
+    )
 
 
 if __name__ == "__main__":
