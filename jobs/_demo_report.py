@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from jobs._demo_page import keep_page
 from jobs._measure import Measured, table
 from jobs._traffic import Trickle
 from pipeline.config import RunConfig
@@ -60,6 +61,7 @@ def build(
         "ledger": result["ledger"],
         "seed": cfg.run.seed,
         "mlflow_run_id": result["mlflow_run_id"],
+        "page": result["report"],
     }
 
 
@@ -111,6 +113,7 @@ def text(report: Report, before: Measured, after: Measured, tokenizer: Any) -> s
         f"versions that answered while training: {report['versions']['during']}",
         "\n== The same problem before and after (redundant thinking dimmed)",
         *(comparison_text(one, two) for one, two in example_pairs(before, after, tokenizer)),
+        f"\n== The run as a page, for a browser (in MLflow: report.html)\n   {report['page']}",
         "\n== Still running (make down ends them)",
         *(f"   {name:10} {url}" for name, url in report["urls"].items()),
         f"   seconds by phase: {report['seconds']}",
@@ -128,12 +131,14 @@ def write(
     run_id: str,
     cfg: RunConfig,
 ) -> None:
-    """Writes report.json and the comparison pages to `folder`, and both to the MLflow run."""
+    """Writes report.json and the comparison pages to `folder`, and both to the MLflow run; also the run's page anew,
+    with what was measured through the endpoint. `cfg` has the run's name."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "report.json").write_text(json.dumps(report, indent=2))
     for number, (one, two) in enumerate(example_pairs(before, after, tokenizer)):
         (folder / f"before_after_{number}.html").write_text(comparison_html(one, two), encoding="utf-8")
     tracker = Tracker(tracking_uri, cfg.tracking.experiment, cfg.tracking.registered_model)
     tracker.attach(run_id)
-    if not tracker.log_folder(folder, "demo"):
+    kept = keep_page(cfg, Path(report["page"]).parent, before, after, tokenizer, tracker)
+    if not (tracker.log_folder(folder, "demo") and kept):
         print("the report could not be kept in MLflow; it is in", folder, file=sys.stderr)

@@ -100,7 +100,9 @@ def _demo(cfg: RunConfig, args: argparse.Namespace) -> int:
     clock.end()
     result = json.loads((folder / name / "result.json").read_text())
     report = _demo_report.build(cfg, before, after, trickle, result, clock.seconds, urls)
-    _demo_report.write(report, before, after, tokenizer, folder / "demo", urls["mlflow"], result["mlflow_run_id"], cfg)
+    named = cfg.model_copy(update={"run": cfg.run.model_copy(update={"name": name})})
+    run_id = result["mlflow_run_id"]
+    _demo_report.write(report, before, after, tokenizer, folder / "demo", urls["mlflow"], run_id, named)
     print(_demo_report.text(report, before, after, tokenizer), flush=True)
     complaints = _demo_report.complaints(report)
     for complaint in complaints:
@@ -125,7 +127,8 @@ def _measured(cfg: RunConfig, tokenizer: Any, endpoint: client.Endpoint, problem
 
 
 def _train(cfg: RunConfig, args: argparse.Namespace, dashboard: str, folder: Path, name: str) -> bool:
-    overrides = [*args.overrides, f"run.name={name}", f"storage.uri={folder}", "publish.endpoint=true"]
+    fixed = [f"run.name={name}", f"storage.uri={folder}", "publish.endpoint=true"]
+    overrides = [*args.overrides, *fixed, "run.report_problems=0"]  # measured here, through the endpoint
     job = submit(dashboard, ["python", "-m", "jobs.train", "--config", args.config, *overrides], name)
     with tqdm(total=cfg.run.steps, unit="step") as bar:
         return follow(job, partial(show_line, bar))

@@ -108,7 +108,7 @@ def _with_ends(history: History, change: BeforeAfter | None) -> History:
     found = {name: dict(values) for name, values in history.items()}
     for name, figure in (change.figures if change else {}).items():
         for version, estimate in zip(change.versions, (figure.before, figure.after), strict=True):
-            if estimate.value is not None:
+            if estimate.value is not None and version.isdecimal():
                 found.setdefault(SHORT[HELD_OUT[name]].name, {})[int(version)] = estimate.value
     return found
 

@@ -47,6 +47,7 @@ RESULT = {
     "version": 40,
     "ledger": {"trained": 960},
     "mlflow_run_id": "abc",
+    "report": "runs/demo-1/report.html",
 }
 
 
@@ -118,6 +119,7 @@ def test_text_of_the_report(report):
     assert "requests: 14 sent (7 while training), 2 failed, over 2 hot swaps" in shown
     for part in ("tiny/chain_sum", "tiny/search", "What is 2 + 2?", "http://127.0.0.1:5000", "{10: 4, 20: 2}"):
         assert part in shown
+    assert "runs/demo-1/report.html" in shown
 
 
 def test_text_when_nothing_answered(cfg):
@@ -138,16 +140,27 @@ def test_report_is_written_and_kept_in_mlflow(report, cfg, tmp_path, monkeypatch
         def attach(self, run_id):
             kept.append(run_id)
 
+        def history(self):
+            return {}
+
+        def log_text(self, text, name):
+            kept.append(name)
+            return True
+
         def log_folder(self, folder, name):
             kept.append(name)
             return False
 
     monkeypatch.setattr("jobs._demo_report.Tracker", Kept)
+    report["page"] = str(tmp_path / "report.html")
     write(report, BEFORE, AFTER, TOKENIZER, tmp_path / "demo", "sqlite:///x", "abc", cfg)
     assert json.loads((tmp_path / "demo" / "report.json").read_text())["requests"] == 14
     page = (tmp_path / "demo" / "before_after_0.html").read_text(encoding="utf-8")
     assert "<html" in page and "What is 2 + 2?" in page
-    assert kept == [("sqlite:///x", "decs", "policy"), "abc", "demo"]
+    assert kept == [("sqlite:///x", "decs", "policy"), "abc", "report.html", "demo"]
+    whole = (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert "a reply went from 23.3 to 14.0 tokens, accuracy from 100.0" in whole
+    assert "Measured through the endpoint" in whole and whole.count("tokens</p>") == 3  # two kept, one lost
     assert "could not be kept in MLflow" in capsys.readouterr().err
 
 
