@@ -1,6 +1,7 @@
-"""Pictures for the documentation: a run in the MLflow UI, and a page of traces.
+"""Pictures for the documentation: a run in the MLflow UI, a page of traces, and the report of a run.
 
-    python docs/make_screenshots.py --mlflow http://127.0.0.1:5000 --run RUN_ID --traces traces.html --out docs/images
+    python docs/make_screenshots.py --mlflow http://127.0.0.1:5000 --run RUN_ID --traces traces.html \
+        --report runs/NAME/report.html --out docs/images
 
 Needs Chromium and the playwright package. Exit code 2 with one sentence when something is missing.
 """
@@ -102,6 +103,20 @@ def trace_page(browser: "Browser", html: Path, out: Path) -> list[Path]:
     return made
 
 
+def report_page(browser: "Browser", html: Path, out: Path) -> list[Path]:
+    """The top of a run's report: verdict, accuracy against tokens, curves, with the numbers of one step."""
+    page = browser.new_page(viewport={"width": 1200, "height": 1440}, color_scheme="light", device_scale_factor=1.5)
+    page.goto(html.resolve().as_uri(), timeout=WAIT_MS)
+    chart = page.locator("svg[data-chart=accuracy]")
+    if chart.count():
+        box = chart.bounding_box() or {"width": 0, "height": 0}
+        chart.hover(position={"x": box["width"] * 0.6, "y": box["height"] * 0.4})
+    made = out / "report.png"
+    page.screenshot(path=made)
+    page.close()
+    return [made]
+
+
 def fetch_traces(mlflow: str, run: str, artifact: str, folder: Path) -> Path:
     """Download a page of traces from the run's artifacts."""
     target = folder / "traces.html"
@@ -134,6 +149,8 @@ def make(arguments: argparse.Namespace) -> list[Path]:
                 html = fetch_traces(arguments.mlflow, arguments.run, arguments.artifact, Path(folder))
             if html:
                 made += trace_page(browser, html, arguments.out)
+            if arguments.report:
+                made += report_page(browser, arguments.report, arguments.out)
             if arguments.run:
                 made += mlflow_pages(browser, arguments.mlflow, arguments.run, arguments.out)
         except Late as error:
@@ -149,12 +166,13 @@ def parse(argv: list[str]) -> argparse.Namespace:
     parser.add_argument("--mlflow", default="http://127.0.0.1:5000", help="address of the MLflow server")
     parser.add_argument("--run", help="id of the run to show")
     parser.add_argument("--traces", type=Path, help="a page of traces on this machine")
+    parser.add_argument("--report", type=Path, help="the report of a run on this machine")
     parser.add_argument("--artifact", help="a page of traces among the run's artifacts, such as traces/step_00029.html")
     parser.add_argument("--out", type=Path, default=Path("docs/images"))
     arguments = parser.parse_args(argv)
     arguments.mlflow = arguments.mlflow.rstrip("/")
-    if not (arguments.run or arguments.traces):
-        parser.error("nothing to show; give --run, --traces or both")
+    if not (arguments.run or arguments.traces or arguments.report):
+        parser.error("nothing to show; give --run, --traces or --report")
     if arguments.artifact and not arguments.run:
         parser.error("--artifact needs --run")
     return arguments

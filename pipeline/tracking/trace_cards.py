@@ -7,7 +7,7 @@ from pipeline.tracking.html_page import esc
 from pipeline.tracking.trace_view import Part, TokenView, TraceView
 
 OPEN_ALL_UP_TO = 6  # of more traces only some are open
-MOST_TOKENS = 2000  # of a longer trace the middle is left out, and the page says so
+MOST_TOKENS = 1200  # of a longer trace the middle is left out, and the page says so
 MOST_PROMPT = 4000  # characters
 
 

@@ -21,6 +21,7 @@ SMALL = (
     "problems.train.0.size=64",
     "problems.train.1.size=64",
     "publish.every=2",
+    "run.report_problems=12",
     "learner.checkpoint_every=1",
     "learner.max_failures=0",
     "curriculum.min_batch_share=0.1",
@@ -56,12 +57,18 @@ def test_a_run_trains_publishes_and_resumes(tmp_path):
     kept = read_manifest(tmp_path / "runs/whole/snapshots/v2")
     assert (published["version"], published["digest"], kept.digest) == (2, kept.digest, result["digest"])
 
+    page = Path(result["report"]).read_text(encoding="utf-8")
+    assert "12 held-out problems, 1 reply each" in page and "version 2" in page and ">v2<" not in page
+
     again = train(tmp_path, "run.name=whole", "run.steps=3")
     assert again.returncode == 0, again.stdout + again.stderr
     assert [line.split()[1] for line in again.stdout.splitlines() if line.startswith("step ")] == ["3/3"]
     resumed = json.loads((tmp_path / "runs/whole/result.json").read_text())
     assert resumed["version"] == 3 and resumed["mlflow_run_id"] == result["mlflow_run_id"]
     assert resumed["ledger"]["trained"] > result["ledger"]["trained"]
+    measured = [json.loads((tmp_path / f"runs/whole/report/{name}.json").read_text()) for name in ("before", "after")]
+    assert [one["version"] for one in measured] == [0, 3]
+    assert "before training: 12 held-out" in done.stdout and "after training: 12 held-out" in again.stdout
 
 
 def test_a_learning_rate_of_zero_changes_nothing(tmp_path):
