@@ -8,6 +8,7 @@ evaluation goes on where it stopped.
 import argparse
 import json
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -166,5 +167,10 @@ def _plan(cfg: RunConfig, args: argparse.Namespace) -> str:
     )
 
 
+def command(argv: Sequence[str] | None = None) -> int:
+    """Runs the command line (None: the process's own) and returns the exit code."""
+    return run_command("evaluate", __doc__, main, _arguments, _plan, argv)
+
+
 if __name__ == "__main__":
-    sys.exit(run_command("evaluate", __doc__, main, _arguments, _plan))
+    sys.exit(command())

@@ -55,9 +55,10 @@ def bootstrap(
 ) -> Interval | None:
     """95 % percentile interval of sum(parts) / sum(wholes) where the pairs, one a problem, are drawn again.
 
-    `wholes` None: of the mean of `parts`. None without values, or where most draws have nothing to divide by.
+    `wholes` None: of the mean of `parts`. None for fewer than two problems, whose spread is unknown, or where most
+    draws have nothing to divide by.
     """
-    if not parts:
+    if len(parts) < 2:
         return None
     pairs = list(zip(parts, wholes or [1.0] * len(parts), strict=True))
     rng = random.Random(seed)
