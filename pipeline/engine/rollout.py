@@ -25,7 +25,14 @@ from pipeline.engine.requests import (
 )
 from pipeline.engine.steploop import StepLoop
 from pipeline.engine.swap import Applied, apply_snapshot
-from pipeline.engine.translate import prompt_logprobs, sampling_params, scoring_params, to_trace
+from pipeline.engine.translate import (
+    choice_probabilities,
+    choosing_params,
+    prompt_logprobs,
+    sampling_params,
+    scoring_params,
+    to_trace,
+)
 from pipeline.traces import Group
 from pipeline.weights import SnapshotError, verify
 
@@ -112,6 +119,19 @@ class RolloutEngine:
             return []
         (output,) = await self._answers(loop, [(whole, scoring_params())], deadline_s, f"scoring {len(whole)} tokens")
         return prompt_logprobs(output, whole, len(prompt_ids))
+
+    async def choose(
+        self, prompts: Sequence[Sequence[int]], choices: Sequence[int], deadline_s: float | None = 120
+    ) -> list[list[float]]:
+        """For each prompt (token ids) how likely each of `choices` is its next token, among them alone: [N, C]."""
+        loop, folder, options = self._parts()
+        for prompt in prompts:
+            check_tokens(prompt, folder.vocab_size, "choose")
+            if len(prompt) >= options.max_model_len:
+                raise UserError(f"choose: {len(prompt)} tokens do not fit below max_model_len {options.max_model_len}")
+        jobs = [(prompt, choosing_params(choices)) for prompt in prompts]
+        outputs = await self._answers(loop, jobs, deadline_s, f"choosing after {len(prompts)} prompts")
+        return [choice_probabilities(output, choices) for output in outputs]
 
     async def fingerprint(self, token_ids: Sequence[int]) -> list[float]:
         """Log-probs [T-1] of a fixed sequence's tokens after its first: equal weights give equal values."""

@@ -41,6 +41,29 @@ def scoring_params() -> Any:
     )
 
 
+def choosing_params(choices: Sequence[int]) -> Any:
+    """vLLM `SamplingParams` for one token out of `choices`, with the log-probs of all of them among themselves."""
+    from vllm.sampling_params import RequestOutputKind, SamplingParams
+
+    return SamplingParams(
+        max_tokens=1,
+        temperature=0.0,
+        allowed_token_ids=list(choices),
+        logprobs=len(choices),
+        detokenize=False,
+        output_kind=RequestOutputKind.FINAL_ONLY,
+    )
+
+
+def choice_probabilities(output: Any, choices: Sequence[int]) -> list[float]:
+    """Probabilities [C] of `choices`, summing to 1, from the answer to `choosing_params`. EngineError if not so."""
+    (found,) = output.outputs[0].logprobs or (None,)
+    shares = [math.exp(found[choice].logprob) if found and choice in found else math.nan for choice in choices]
+    if not math.isclose(sum(shares), 1, abs_tol=1e-3):
+        raise EngineError(f"probabilities {shares} of the tokens {list(choices)} do not add up to 1")
+    return shares
+
+
 def to_trace(request: GenerateRequest, sample: Any, version: int, text: str) -> Trace:
     """One vLLM `CompletionOutput` as a trace; `version` serves where vLLM reports none (no token was made).
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Protocol
 
 from pipeline.config import UserError, nearest
@@ -20,12 +21,22 @@ class JudgeItem:
     segment_text: str
 
 
-class SegmentJudge(Protocol):
-    """A judge. The verdict is yes where the probability reaches judge.threshold."""
+class Unjudged(StrEnum):
+    """Why a judge gave no probability for one item, where it can say more than NaN."""
 
-    def probabilities(self, items: Sequence[JudgeItem]) -> list[float]:
-        """Probability of yes for each item, in [0, 1]; NaN where this item could not be judged (counted, taken as no).
-        May raise: then the whole batch counts as failed."""
+    OVERLONG = "overlong"  # more tokens than judge.max_tokens
+
+
+class SegmentJudge(Protocol):
+    """A judge. The verdict is yes where the probability reaches judge.threshold.
+
+    It may also have `describe() -> dict[str, str]`: what it is (weights, digest, options in effect). A judge that loads
+    something does so there or at its first question, and raises UserError where the user gave it the wrong thing.
+    """
+
+    def probabilities(self, items: Sequence[JudgeItem]) -> list[float | Unjudged]:
+        """Probability of yes for each item, in [0, 1]; NaN or the reason where this item could not be judged (counted,
+        taken as no). May raise: then the whole batch counts as failed."""
         ...
 
 

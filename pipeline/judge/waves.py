@@ -1,6 +1,6 @@
 """Requests to find prefixes, and the bookkeeping of one round of them (pure)."""
 
-from collections import OrderedDict, deque
+from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -8,11 +8,6 @@ from pipeline.judge.base import JudgeItem
 from pipeline.traces import prefix_length
 
 CACHE_SIZE = 100_000
-WINDOW, LEAST_CALLS = 1000, 50  # the failure rate is over the last 1000 items, once there are 50
-
-
-class JudgeFailure(RuntimeError):
-    """The judge fails more often than judge.max_failure_rate; its "no" verdicts would bend the training signal."""
 
 
 @dataclass(frozen=True)
@@ -82,19 +77,3 @@ class VerdictCache:
         if len(self._known) > self._size:
             self._known.popitem(last=False)
 
-
-class FailureWatch:
-    """Share of failed items among the last ones; raises JudgeFailure above the limit."""
-
-    def __init__(self, max_rate: float) -> None:
-        self._max_rate, self._recent = max_rate, deque[bool](maxlen=WINDOW)
-
-    def add(self, failed: Sequence[bool], last_error: str) -> None:
-        """Note items; raises where more than `max_rate` of at least 50 have failed."""
-        self._recent.extend(failed)
-        failures = sum(self._recent)
-        if len(self._recent) >= LEAST_CALLS and failures > self._max_rate * len(self._recent):
-            raise JudgeFailure(
-                f"the judge failed on {failures} of its last {len(self._recent)} segments, above "
-                f"judge.max_failure_rate ({self._max_rate:g}); last failure: {last_error or 'unknown'}"
-            )

@@ -4,7 +4,7 @@ import logging
 from collections.abc import Sequence
 from typing import Any
 
-from ray.exceptions import RayTaskError
+from ray.exceptions import RayActorError, RayTaskError
 
 from pipeline.config import RunConfig, UserError
 from pipeline.curriculum import kappa_rule
@@ -34,10 +34,16 @@ class RemoteJudge:
             return await self.actor.find_prefixes.remote(list(requests))
         except RayTaskError as error:
             raise JudgeFailure(str(error.cause)) from None if isinstance(error.cause, JudgeFailure) else error
+        except RayActorError as error:
+            raise JudgeFailure(f"the judge's process is gone: {error}") from error
 
     async def counters(self) -> dict[str, int]:
         """The judge's counts since it started."""
         return await self.actor.counters.remote()
+
+    async def warnings(self) -> list[str]:
+        """What the judge warns of since it was last asked."""
+        return await self.actor.warnings.remote()
 
 
 def load_tokenizer(model_path: str) -> Any:

@@ -21,6 +21,7 @@ from pipeline.loop.steering import Issue, Tag, make_issue, merge, requests_of
 from pipeline.loop.step_metrics import (
     Numbers,
     curriculum_metrics,
+    judge_counts,
     rollout_metrics,
     segment_ratio,
     signal_metrics,
@@ -46,6 +47,7 @@ class Collected:
     metrics: Numbers
     nrp_ratio: float | None
     easy_share: float
+    notes: tuple[str, ...] = ()  # for people, beside the step's line
 
 
 class Prompts:
@@ -116,7 +118,7 @@ class Collector:
             self.ledger.move(group.issue_id, State.DROPPED, reason.value)
         collected = self._rewarded(step, batch, sampled, filler.easy_share, seconds)
         collected.metrics.update(await self.judge_metrics())
-        return collected
+        return replace(collected, notes=tuple(await self.judge.warnings()) if self._judges else ())
 
     @property
     def _judges(self) -> bool:
@@ -127,8 +129,7 @@ class Collector:
         """The judge's counts since the last step."""
         now = Counter(await self.judge.counters()) if self._judges else Counter()
         new, self._judge_counts = now - self._judge_counts, now
-        names = {"judge_calls": "judged", "judge_cache_hits": "cache_hits", "judge_failures": "failures"}
-        return {name: float(new[key]) for name, key in names.items()}
+        return judge_counts(new)
 
     def trained(self, collected: Collected) -> None:
         """Notes the batch as trained and lets the curriculum move."""
@@ -181,7 +182,8 @@ class Collector:
         if not self._judges:
             return regroup(groups, graded, problems)
         started = time.monotonic()
-        judged = await self.waits.within("the judge", self.cfg.judge.deadline_s, self._judged(graded, problems))
+        deadline = max(self.cfg.judge.deadline_s, self.cfg.loop.step_deadline_s)  # the first holds for each call
+        judged = await self.waits.within("the judge", deadline, self._judged(graded, problems))
         seconds["judge"] += time.monotonic() - started
         return regroup(groups, judged, problems)
 

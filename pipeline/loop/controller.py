@@ -209,6 +209,7 @@ class Controller:
             "seconds_step": time.monotonic() - at.started,
             **{f"ledger_{state}": counts[state] for state in ("issued", "trained", "dropped")},
         }
+        self.lines += [(step, note) for note in at.collected.notes]
         self.lines.append((step, step_line(step, self.cfg.run.steps, self.version, numbers)))
         await self.waits.within("the tracker", 60, self.tracker.log_step.remote(step, numbers))
         if step % self.cfg.publish.every == 0 or step == self.cfg.run.steps - 1:

@@ -11,6 +11,7 @@ import ray
 
 from pipeline.config import RunConfig, UserError, check_resources, config_digest
 from pipeline.engine.options import EngineOptions, engine_env
+from pipeline.loop.judging import judge_identity
 from pipeline.loop.progress import stall_line
 from pipeline.loop.remote import RunFailed, get
 from pipeline.loop.reporting import keep_report, measure
@@ -56,10 +57,15 @@ class Actors:
         self.tracker = _actor(Tracker, "tracker", cpus=0).remote(
             tracking_uri(cfg), tracking.experiment, tracking.registered_model
         )
-        self.judge = _actor(JudgeActor, "judge", cpus=cfg.judge.cpus, concurrency=4).remote(
-            cfg.judge, grading=cfg.grading
-        )
         env = engine_env(EngineOptions.from_config(cfg.engine))
+        self.judge = _actor(
+            JudgeActor,
+            "judge",
+            cpus=cfg.judge.cpus,
+            gpus=cfg.judge.gpus,
+            concurrency=4,
+            env=env if cfg.judge.backend == "vllm" else None,
+        ).remote(cfg.judge, grading=cfg.grading)
         self.engines = [
             _actor(
                 RolloutActor,
@@ -144,7 +150,7 @@ def train(cfg: RunConfig, folder: Path, show: Show, make_publisher: Callable[[An
     status = "FAILED"
     watch = Watch(actors.controller, cfg, show)
     try:
-        run_id = _start(cfg, actors, show)
+        run_id = _start(cfg, actors, folder, show)
         watch.start()
         measure(cfg, actors.controller, "before", show)
         fit(cfg, "controller", ray.get_runtime_context().namespace, str(folder), str(folder / "train"))
@@ -166,7 +172,7 @@ def train(cfg: RunConfig, folder: Path, show: Show, make_publisher: Callable[[An
         _close(actors, status)
 
 
-def _start(cfg: RunConfig, actors: Actors, show: Show) -> str:
+def _start(cfg: RunConfig, actors: Actors, folder: Path, show: Show) -> str:
     show(f"starting {cfg.rollout.engines} rollout engines, the judge and the tracker")
     tags = {"config_digest": config_digest(cfg), "namespace": ray.get_runtime_context().namespace}
     plain = cfg.model_dump(mode="json")
@@ -176,6 +182,10 @@ def _start(cfg: RunConfig, actors: Actors, show: Show) -> str:
     effective = get(actors.controller.begin.remote(), cfg.loop.start_deadline_s, "the rollout engines to start")
     show(f"engines ready; MLflow run {run_id}")
     get(actors.tracker.log_text.remote(effective, "engine_options.txt"), 60, "the tracker")
+    judge, line = judge_identity(actors.judge, folder, cfg.loop.start_deadline_s)
+    show(line)
+    for name, value in judge.items():
+        get(actors.tracker.set_tag.remote(f"judge.{name}", value), 60, "the tracker")
     return run_id
 
 

@@ -1,12 +1,12 @@
 """The numbers of one step, from its groups. Pure; names are the catalogue's short ones."""
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from pipeline.curriculum import DropReason, Filled
-from pipeline.evaluation import nrp_share, summarise
+from pipeline.evaluation import nrp_share, ratio, summarise
 from pipeline.loop.admission import staleness
 from pipeline.loop.scoring import ScoredGroup, Signals
 from pipeline.tracking import for_source
@@ -100,6 +100,18 @@ def signal_metrics(groups: Sequence[ScoredGroup], rewards: Sequence[Signals], ad
     if not reward.size:
         return {}
     return {"reward_mean": float(reward.mean()), "advantage_abs_mean": float(np.abs(advantage).mean())}
+
+
+def judge_counts(new: Mapping[str, int]) -> Numbers:
+    """A step's share of the judge's counts (see `JudgeActor.counters`); counts that are missing are 0."""
+    names = {"calls": "judged", "cache_hits": "cache_hits", "failures": "failures", "overlong": "overlong"}
+    shares = {"first_yes": ("first_yes", "several"), "false_yes": ("false_yes", "controls")}
+    return present(
+        {
+            **{f"judge_{name}": new.get(key, 0) for name, key in (names | {"absurd": "absurd"}).items()},
+            **{f"judge_{name}": ratio(new.get(part, 0), new.get(of, 0)) for name, (part, of) in shares.items()},
+        }
+    )
 
 
 LEARNER = {

@@ -90,6 +90,10 @@ _ALL: list[Metric] = [
         ("calls", "judge_calls", "segments", NONE, "Segments judged"),
         ("cache_hits", "judge_cache_hits", "segments", UP, "Segments answered from the cache"),
         ("failures", "judge_failures", "segments", DOWN, "Segments the judge failed on; counted as no"),
+        ("overlong", "judge_overlong", "segments", DOWN, "Segments over judge.max_tokens, not judged; counted as no"),
+        ("first_yes", "judge_first_yes", "share", NONE, "Right traces of several segments whose first is judged right"),
+        ("false_yes", "judge_false_yes", "share", DOWN, "Control questions (another problem's answer) judged right"),
+        ("absurd", "judge_absurd", "calls", DOWN, "Calls with judge.max_miss_rate or max_false_yes_rate exceeded"),
         ("grader_unknown", "grader_unknown", "traces", DOWN, "Traces the grader failed on; masked out of the loss"),
     ),
     *_group(

@@ -116,9 +116,9 @@ def test_too_many_failures_end_the_run():
     requests = [request(str(i), "nan" if i < 4 else f"n{i}") for i in range(60)]
     few = [PrefixRequest(r.trace_id, str(i), r.gold, r.segments, r.texts) for i, r in enumerate(requests)]
     with pytest.raises(JudgeFailure, match=r"failed on 4 of its last 60 segments.*0\.05.*could not be judged"):
-        run(few, Judge(max_failure_rate=0.05))
-    run(few[:49], Judge(max_failure_rate=0.05))  # too few to say
-    run(few, Judge(max_failure_rate=0.07))
+        run(few, Judge(max_failure_rate=0.05, max_miss_rate=1.0))
+    run(few[:49], Judge(max_failure_rate=0.05, max_miss_rate=1.0))  # too few to say
+    run(few, Judge(max_failure_rate=0.07, max_miss_rate=1.0))
 
 
 def test_spans_and_texts_must_match():
