@@ -133,7 +133,7 @@ def _issue(problem: Problem, sample: int) -> str:
 
 
 def _check_room(cfg: RunConfig, prompts: Prompts, problems: Sequence[Problem]) -> None:
-    longest = max(len(prompts.ids(problem)) for problem in problems)
+    longest = max((len(prompts.ids(problem)) for problem in problems), default=0)
     if longest > prompts.max_tokens:
         raise UserError(
             f"the longest prompt has {longest} tokens and a response up to {cfg.rollout.max_new_tokens}; set "
