@@ -32,15 +32,18 @@ def known_arms() -> dict[str, Arm]:
 
 
 def chosen_arms(text: str) -> list[Arm]:
-    """The arms of a list with commas, each once; `all` is all of them. UserError for an unknown one, or for none."""
+    """The arms of a list with commas, each once; `all` is all of them, and `-name` leaves one out. UserError for an
+    unknown one, or where none is left."""
     known = known_arms()
-    names = list(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
-    for name in names:
-        if name not in known and name != "all":
-            raise UserError(f"--arms: no arm is called '{name}'{nearest(name, [*known, 'all'])}")
+    given = [name.strip() for name in text.split(",") if name.strip()]
+    for name in given:
+        if name.removeprefix("-") not in known and name != "all":
+            raise UserError(f"--arms: no arm is called '{name}'{nearest(name.removeprefix('-'), [*known, 'all'])}")
+    asked = [arm for name in given if name[0] != "-" for arm in (known if name == "all" else [name])]
+    names = [name for name in dict.fromkeys(asked) if f"-{name}" not in given]
     if not names:
         raise UserError(f"--arms names no arm; known: all, {', '.join(known)}")
-    return list(known.values()) if "all" in names else [known[name] for name in names]
+    return [known[name] for name in names]
 
 
 def at_seed(cfg: RunConfig, seed: int) -> RunConfig:

@@ -2,6 +2,8 @@
 
 import logging
 import os
+import signal
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -33,8 +35,16 @@ def cluster(namespace: str) -> Iterator[str | None]:
         )
     except ConnectionError as error:
         raise UserError(f"no Ray cluster answers at RAY_ADDRESS={address} ({error}); start one or unset it") from None
+    _take_signals_back()
     try:
         dashboard = context.dashboard_url
         yield f"http://{dashboard}" if dashboard else None
     finally:
         ray.shutdown()
+
+
+def _take_signals_back() -> None:
+    """Connecting, Ray puts a handler of its own on SIGTERM that ends the process at once, past every clean-up."""
+    if threading.current_thread() is threading.main_thread():
+        for ending in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(ending, signal.getsignal(ending))

@@ -147,7 +147,7 @@ def _preset(name: str) -> str:
 def _arguments(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(config="compare")  # argparse gives a default to `_preset`, as it does what follows --preset
     parser.add_argument("--preset", dest="config", type=_preset, metavar="NAME", help="short for --config of a preset")
-    known = f"of: all (default), {', '.join(known_arms())}"
+    known = f"of: all (default; -NAME leaves one out), {', '.join(known_arms())}"
     parser.add_argument("--arms", type=chosen_arms, default=chosen_arms("all"), metavar="A,B", help=known)
     parser.add_argument("--seeds", type=_positive, default=3, metavar="N", help="run.seed and the next (default: 3)")
     parser.add_argument("--write-docs", metavar="FILE", help="also write a Markdown page, such as docs/results.md")

@@ -34,10 +34,16 @@ def test_every_reward_is_an_arm_and_decs_has_its_ablations():
 def test_chosen_arms_keep_their_order_and_come_once():
     assert [arm.name for arm in chosen_arms(" grpo, decs,grpo")] == ["grpo", "decs"]
     assert [arm.name for arm in chosen_arms("all")] == list(known_arms())
+    assert [arm.name for arm in chosen_arms("-kimi,all,-l1_max,decs")] == [
+        name for name in known_arms() if name not in ("kimi", "l1_max")
+    ]
     with pytest.raises(UserError, match="'decs-no-curiculum'; did you mean 'decs-no-curriculum'"):
         chosen_arms("grpo,decs-no-curiculum")
-    with pytest.raises(UserError, match="names no arm"):
-        chosen_arms(",")
+    with pytest.raises(UserError, match="'-kimmi'; did you mean 'kimi'"):
+        chosen_arms("all,-kimmi")
+    for nothing in (",", "-kimi", "kimi,-kimi"):
+        with pytest.raises(UserError, match="names no arm"):
+            chosen_arms(nothing)
 
 
 @pytest.mark.parametrize(
