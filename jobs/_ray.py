@@ -26,16 +26,16 @@ def cluster(namespace: str) -> Iterator[str | None]:
     address = os.environ.get("RAY_ADDRESS")
     own = {} if address else {"num_cpus": os.cpu_count(), "include_dashboard": False, "_node_ip_address": "127.0.0.1"}
     try:
-        context = ray.init(
-            address=address or "local",
-            namespace=namespace,
-            log_to_driver=False,
-            logging_level=logging.WARNING,
-            **own,
-        )
+        with _own_signals():
+            context = ray.init(
+                address=address or "local",
+                namespace=namespace,
+                log_to_driver=False,
+                logging_level=logging.WARNING,
+                **own,
+            )
     except ConnectionError as error:
         raise UserError(f"no Ray cluster answers at RAY_ADDRESS={address} ({error}); start one or unset it") from None
-    _take_signals_back()
     try:
         dashboard = context.dashboard_url
         yield f"http://{dashboard}" if dashboard else None
@@ -43,8 +43,13 @@ def cluster(namespace: str) -> Iterator[str | None]:
         ray.shutdown()
 
 
-def _take_signals_back() -> None:
-    """Connecting, Ray puts a handler of its own on SIGTERM that ends the process at once, past every clean-up."""
-    if threading.current_thread() is threading.main_thread():
-        for ending in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(ending, signal.getsignal(ending))
+@contextmanager
+def _own_signals() -> Iterator[None]:
+    """Keeps this process's handlers: connecting, Ray puts its own on SIGTERM, which end the process past clean-ups."""
+    here = threading.current_thread() is threading.main_thread()
+    handlers = {ending: signal.getsignal(ending) for ending in (signal.SIGINT, signal.SIGTERM)} if here else {}
+    try:
+        yield
+    finally:
+        for ending, handler in handlers.items():
+            signal.signal(ending, handler)
