@@ -24,7 +24,9 @@ class End:
 def pareto(report: RunReport) -> Drawn:
     """Every step's average as a dot on a line, published versions marked, start and end with their intervals."""
     accuracy, tokens = series(report.history, "accuracy"), series(report.history, "tokens_mean")
-    steps = [(step, tokens[step], accuracy[step]) for step in thinned(sorted(accuracy.keys() & tokens.keys()))]
+    both = sorted(accuracy.keys() & tokens.keys())
+    kept = sorted({*thinned(both), *(step for step in both if step in report.published)})
+    steps = [(step, tokens[step], accuracy[step]) for step in kept]
     ends = _ends(report.change)
     if not steps and not ends:
         return figure("pareto", TITLE, None)

@@ -32,11 +32,11 @@ def axis(
     whole: bool = False,
     limits: tuple[float, float] = (-math.inf, math.inf),
 ) -> Axis:
-    """An axis that holds `values` between round ticks, at least `least` wide and never past `limits`; with `whole` the
-    ticks are whole numbers."""
+    """An axis that holds `values` between round ticks, at least `least` wide; what it takes to be so wide does not go
+    past `limits`. With `whole` the ticks are whole numbers."""
     low, high = min(values), max(values)
     spare = max(0.0, least - (high - low)) / 2
-    low, high = max(low - spare, limits[0]), min(high + spare, limits[1])
+    low, high = min(low, max(low - spare, limits[0])), max(high, min(high + spare, limits[1]))
     step = _round_step((high - low) or 1.0)
     step = max(step, 1.0) if whole else step
     first, last = math.floor(low / step + 1e-9) * step, math.ceil(high / step - 1e-9) * step

@@ -12,6 +12,7 @@ from pipeline.tracking.run_report_curves import MOST_POINTS, curves, numbers_tab
 from pipeline.tracking.run_report_data import BeforeAfter, Estimate, Figure
 from pipeline.tracking.run_report_pareto import pareto
 from pipeline.tracking.run_report_verdict import figures_table, sentence
+from pipeline.tracking.svg_chart import axis
 from pipeline.tracking.trace_cards import MOST_TOKENS
 from tests.tracking.run_report_builders import (
     ACCURACY,
@@ -124,6 +125,21 @@ def test_every_value_lies_within_the_drawing(values):
     numbers = [float(n) for pair in re.findall(r'points="([^"]*)"', drawn.markup) for n in re.split("[ ,]", pair)]
     xs, ys = numbers[::2], numbers[1::2]
     assert all(0 <= x <= 420 for x in xs) and all(0 <= y <= 210 for y in ys)
+
+
+@given(st.lists(st.floats(-0.5, 1.5), min_size=1, max_size=5), st.floats(0, 0.5))
+def test_an_axis_holds_its_values_and_pads_within_limits(values, least):
+    found = axis(values, str, least=least, limits=(0.0, 1.0))
+    assert found.low <= min(values) + 1e-9 and max(values) <= found.high + 1e-9
+    assert found.ticks[0] == found.low and found.ticks[-1] == pytest.approx(found.high) and 2 <= len(found.ticks) <= 9
+    inside = axis([0.99, 1.0], str, least=0.1, limits=(0.0, 1.0))
+    assert inside.high == pytest.approx(1.0) and inside.high - inside.low >= 0.05
+
+
+def test_a_long_run_keeps_its_published_versions_in_the_plot():
+    history = {name: {step: 0.5 for step in range(1201)} for name in ("rollout/accuracy", "rollout/tokens_mean")}
+    drawn = pareto(report(history=history, published=(601,), change=NOTHING))
+    assert drawn.markup.count('<circle class="published"') == 1 and len(drawn.found["pareto"]) < 500
 
 
 def test_the_numbers_are_there_as_a_table_and_long_runs_are_thinned():
