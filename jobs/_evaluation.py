@@ -8,13 +8,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from jobs._measure import Scorer
-from pipeline.config import RunConfig, UserError
+from pipeline.config import RunConfig, UserError, resolve_path
 from pipeline.evaluation import EndpointClient
 from pipeline.evaluation.model import Endpoint, LocalModel
 from pipeline.evaluation.samples import Identity, SampleLedger
 from pipeline.evaluation.suites import Kind, Suite, find_suite, load_suite, spread, suite_digest
 from pipeline.problems import Problem
 from pipeline.traces import Trace
+from pipeline.weights import read_manifest
 
 Done = Callable[[int], object]
 CHUNK = 32  # replies of an endpoint that are graded and kept together
@@ -46,7 +47,7 @@ class Evaluation:
         if self.kind is Kind.CODE:
             scoring |= {"seconds": options.code_seconds, "memory_mb": options.code_memory_mb}
         else:
-            scoring["judge"] = cfg.judge.model_dump(mode="json", exclude={"deadline_s", "max_failure_rate", "cpus"})
+            scoring["judge"] = judge_identity(cfg)
         digest = suite_digest(self.problems, cfg.problems.prompt_suffix)
         return {
             "model": model,
@@ -73,6 +74,16 @@ class Evaluation:
             "problems": (self.suite.problems or len(self.problems), len(self.problems)),
         }
         return [f"{name} {now} (protocol: {stated})" for name, (stated, now) in pairs.items() if stated != now]
+
+
+def judge_identity(cfg: RunConfig) -> dict[str, Any]:
+    """What verdicts on segments depend on; UserError where a learned judge's folder is no snapshot."""
+    judge = cfg.judge
+    identity: dict[str, Any] = {"name": judge.name, "threshold": judge.threshold}
+    if judge.name != "exact":
+        digest = judge.digest or read_manifest(resolve_path(judge.path)).digest
+        identity |= {"digest": digest, "max_tokens": judge.max_tokens}
+    return identity
 
 
 @dataclass

@@ -46,7 +46,10 @@ class Measured:
 
 
 class Scorer:
-    """Grades and judges in this process, with the functions training uses. Programs have no prefix to judge."""
+    """Grades and judges in this process, with the functions training uses. Programs have no prefix to judge.
+
+    Right traces without a prefix are a figure here (`detector_misses`), not a reason to stop as in training.
+    """
 
     def __init__(self, cfg: RunConfig, tokenizer: Any, problems: Sequence[Problem], kind: Kind = Kind.MATH) -> None:
         configure(cfg.grading.workers, cfg.grading.deadline_s)
@@ -54,7 +57,8 @@ class Scorer:
         self.marks = Marks.from_tokenizer(tokenizer, cfg.model.think_end)
         self.problems = {problem.id: problem for problem in problems}
         self.grade = grader_for(kind, cfg.evaluation)
-        self.judge = None if kind is Kind.CODE else JudgeActor(cfg.judge)
+        judge = cfg.judge.model_copy(update={"on_absurd": "warn"})
+        self.judge = None if kind is Kind.CODE else JudgeActor(judge)
 
     async def score(self, traces: Sequence[Trace]) -> list[ScoredTrace]:
         """Scored traces, in the order given."""

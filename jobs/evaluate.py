@@ -42,6 +42,7 @@ def _evaluate(evaluation: "Evaluation", args: argparse.Namespace, folder: Path, 
     from pipeline.evaluation.model import Endpoint, open_model, probe
     from pipeline.evaluation.report import check_base
     from pipeline.evaluation.samples import SampleLedger
+    from pipeline.judge import JudgeFailure
     from pipeline.loop.assemble import load_tokenizer
     from pipeline.loop.remote import RunFailed
 
@@ -61,7 +62,7 @@ def _evaluate(evaluation: "Evaluation", args: argparse.Namespace, folder: Path, 
     try:
         with tqdm(total=len(evaluation.wanted), initial=kept, unit="reply", disable=None) as bar:
             identity, asked = ask(evaluation, model, ledger, scorer, bar.update)
-    except RunFailed as error:
+    except (RunFailed, JudgeFailure) as error:
         print(f"error: {error}; run again with run.name={cfg.run.name} to go on", file=sys.stderr)
         return 1
     report = _report(evaluation, ledger, identity, asked, base)

@@ -72,7 +72,7 @@ def _private(row: Raw) -> list[Raw]:
     if text.startswith(PICKLE):
         raise UserError(
             f"{_where(row)}: private_test_cases is a pickle, which can run code when it is read, and is refused; "
-            "replace it by its JSON text (see docs/operations.md) and give the file with --suite-file"
+            "replace it by its JSON text (see docs/evaluation.md) and give the file with --suite-file"
         )
     return _cases(text.decode("utf-8", "replace"), "private_test_cases", row)
 

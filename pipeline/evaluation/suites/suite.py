@@ -18,7 +18,7 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True)
 class Protocol:
-    """Samples a problem, sampling, and the longest response in tokens: those of arXiv 2509.25827, section 5."""
+    """Samples a problem, sampling, and the longest response in tokens: those of arXiv 2509.25827."""
 
     samples: int
     temperature: float = 0.6
