@@ -17,7 +17,6 @@ from pipeline.config import (
     RunConfig,
     UserError,
     check_model_folder,
-    check_resources,
     load_config,
     resolve_paths,
     to_yaml,
@@ -107,7 +106,9 @@ def dry_run_text(cfg: RunConfig, plan: str) -> str:
 
 def describe_training(cfg: RunConfig) -> str:
     """What a training run would start and ask for, one line each. Raises UserError where options contradict."""
-    resources = check_resources(cfg)
+    from pipeline.preflight import check_training
+
+    resources = check_training(cfg)
     rollout = cfg.rollout
     lines = [f"{_count(p.count, p.name)}, each {p.cpus:g} CPU and {p.gpus:g} GPU" for p in resources.parts]
     return "\n".join(

@@ -11,12 +11,14 @@ from jobs._bar import show_line
 from jobs._ray import cluster
 from jobs._runs import held, named, run_folder
 from pipeline.config import RunConfig, UserError, check_model_folder
+from pipeline.preflight import check_training
 
 
 def run_training(cfg: RunConfig, config_file: str | None) -> dict[str, Any]:
     """Trains to the end and returns the result, which is also in result.json of the run's folder. A run without a name
     gets one from `config_file` and the time. UserError for what a user can mend."""
     cfg = named(cfg, config_file)
+    check_training(cfg)
     check_model_folder(cfg.model.path)
     folder = run_folder(cfg)
     with held(folder), cluster(namespace=str(cfg.run.name)) as dashboard:

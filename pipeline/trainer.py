@@ -65,14 +65,10 @@ class DECSTrainer:
 
 def _resolved(config: str | None, wanted: Overrides) -> RunConfig:
     """The config, with the parts checked that only a run's start would check."""
-    from pipeline.config import check_resources
-    from pipeline.curriculum import kappa_rule
-    from pipeline.rewards import build
+    from pipeline.preflight import check_training
 
     cfg = resolve_paths(load_config(config, _texts(wanted)))
-    check_resources(cfg)
-    kappa_rule(cfg.curriculum)
-    build(cfg.reward)
+    check_training(cfg)
     return cfg
 
 

@@ -123,6 +123,19 @@ def test_dry_run_with_a_plan_of_its_own(capsys):
     assert capsys.readouterr().out.endswith("# would start:\n#   nothing\n#   seed 0\n")
 
 
+@pytest.mark.parametrize(
+    ("mistake", "told"),
+    [
+        (["reward.name=dec"], "reward.name 'dec' is unknown"),
+        (["reward.options={gama: 1}"], "has no option 'gama'"),
+        (["curriculum.rule=linear", "curriculum.kappa_start=0.3"], "kappa_start"),
+    ],
+)
+def test_dry_run_refuses_what_a_run_would_refuse(mistake, told, capsys):
+    assert run("--dry-run", *mistake) == 2
+    assert told in capsys.readouterr().err
+
+
 def test_dry_run_refuses_contradicting_options(capsys):
     assert run("--dry-run", "engine.device=cuda") == 2
     assert "gpus_per_engine" in capsys.readouterr().err
@@ -134,7 +147,7 @@ from jobs._cli import run_command
 def main(cfg, args):
     raise RuntimeError("engine died")
 code = run_command("train", "Train a policy.", main)
-print(sorted({'torch', 'ray', 'vllm', 'mlflow', 'numpy'} & set(sys.modules)), file=sys.stderr)
+print(sorted({'torch', 'ray', 'vllm', 'mlflow', 'transformers'} & set(sys.modules)), file=sys.stderr)
 sys.exit(code)
 """
 
