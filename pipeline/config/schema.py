@@ -299,11 +299,13 @@ class JudgeTraining(Section):
     endpoint_url: str | None = None  # of an OpenAI-compatible server; its key, if any, is in OPENAI_API_KEY
     endpoint_model: str | None = None
     base: str | None = None  # a judge to go on from; None: a new small model of the shape below
-    items: Positive = 60000  # questions to learn from
-    min_no_share: Share = 0.3  # where real segments hold fewer, some get another problem's answer
-    altered: Share = 0.9  # of the questions: tiny-world segments with other numbers, signs, phrases and answers
-    steps: Positive = 2500
-    tokens_per_step: Positive = 8192
+    validation: Share = 0.1  # of the training problems: their segments are not learned from
+    min_no_share: Share = 0.3  # where segments hold fewer, some are put beside another problem's answer
+    altered: NonNegative = 50000  # more questions: tiny-world segments with other numbers, signs, phrases and answers
+    short: NonNegative = 100000  # of the same kind, cut down to the line with the answer
+    steps: Positive = 2400
+    short_steps: NonNegative = 1200  # of these: short questions, in which most tokens are to the point
+    tokens_per_step: Positive = 8192  # half as many in the short ones
     lr: Annotated[float, Field(gt=0)] = 3e-3
     lr_floor: Share = 0.03  # of the rate, at the end of its cosine
     warmup_steps: NonNegative = 50
@@ -315,9 +317,11 @@ class JudgeTraining(Section):
     checkpoint_every: Positive = 250
 
     @model_validator(mode="after")
-    def _endpoint_is_named(self) -> "JudgeTraining":
+    def _is_whole(self) -> "JudgeTraining":
         if self.labeller == "endpoint" and not (self.endpoint_url and self.endpoint_model):
             raise ValueError("the labeller 'endpoint' needs endpoint_url and endpoint_model")
+        if self.short_steps and not self.short:
+            raise ValueError("short_steps needs short questions; set short, or short_steps to 0")
         if self.labeller == "exact" and (self.endpoint_url or self.endpoint_model):
             raise ValueError("endpoint_url and endpoint_model do nothing unless labeller is 'endpoint'")
         return self

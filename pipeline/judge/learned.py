@@ -58,6 +58,10 @@ class LearnedJudge:
             answers[i] = probability
         return answers
 
+    def prompt_lengths(self, items: Sequence[JudgeItem]) -> list[int]:
+        """Tokens of each item's prompt."""
+        return [len(ids) for ids in self._judge().prompt.ids(items)]
+
     def describe(self) -> dict[str, str]:
         """Which weights judge, by digest, and how."""
         judge = self._judge()

@@ -27,8 +27,8 @@ class JudgeFailure(RuntimeError):
 class FailureWatch:
     """Share of failed items among the last ones; raises JudgeFailure above the limit."""
 
-    def __init__(self, max_rate: float) -> None:
-        self._max_rate, self._recent = max_rate, deque[bool](maxlen=WINDOW)
+    def __init__(self, max_rate: float, who: str = "judge") -> None:
+        self._max_rate, self._who, self._recent = max_rate, who, deque[bool](maxlen=WINDOW)
 
     def add(self, failed: Sequence[bool], last_error: str) -> None:
         """Note items; raises where more than `max_rate` of at least 50 have failed."""
@@ -36,7 +36,7 @@ class FailureWatch:
         failures = sum(self._recent)
         if len(self._recent) >= LEAST_CALLS and failures > self._max_rate * len(self._recent):
             raise JudgeFailure(
-                f"the judge failed on {failures} of its last {len(self._recent)} segments, above "
+                f"the {self._who} failed on {failures} of its last {len(self._recent)} segments, above "
                 f"judge.max_failure_rate ({self._max_rate:g}); last failure: {last_error or 'unknown'}"
             )
 

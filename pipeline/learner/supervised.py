@@ -19,7 +19,7 @@ from ray.train import Checkpoint
 
 from pipeline.config import RunConfig, WarmStart, config_digest
 from pipeline.learner import checkpoint as checkpoints
-from pipeline.learner.deepspeed_engine import accumulate_and_step, build_engine, full_state_dict
+from pipeline.learner.deepspeed_engine import accumulate_and_step, build_engine, full_state_dict, load_model
 from pipeline.learner.plan import plan_micro_batches
 from pipeline.learner.policy_step import collate, score
 from pipeline.learner.streams import TokenStreams
@@ -91,8 +91,8 @@ def lesson_streams(rows: Sequence[Lesson]) -> TokenStreams:
 
 
 def supervised_function(config: dict[str, Any]) -> None:
-    """For Ray Train. `config`: `run` (RunConfig as plain data), `folder` (the run's), `base` (a model folder with
-    config and tokenizer), `make_draw(cfg) -> Draw`, `namespace` of the actor `tracker`."""
+    """For Ray Train. `config`: `run` (RunConfig as plain data), `plan` (WarmStart, the same), `folder` (the run's),
+    `base` (a model folder with config and tokenizer), `make_draw(cfg) -> Draw`, `namespace` of the actor `tracker`."""
     teacher = Teacher(config)
     for step in range(teacher.first_step, teacher.plan.steps):
         teacher.step(step)
@@ -105,11 +105,12 @@ class Teacher:
     def __init__(self, config: dict[str, Any]) -> None:
         torch.set_num_threads(1)
         self.cfg = RunConfig.model_validate(config["run"])
-        self.plan, self.folder, self.base = self.cfg.warm_start, Path(config["folder"]), config["base"]
+        self.plan = WarmStart.model_validate(config["plan"])
+        self.folder, self.base = Path(config["folder"]), config["base"]
         self.rank, self.world = dist.get_rank(), dist.get_world_size()
         self.draw: Draw = config["make_draw"](self.cfg)
         self.tracker = ray.get_actor("tracker", namespace=config["namespace"])
-        self.engine = build_engine(new_model(self.base, self.cfg.run.seed), self.cfg.learner)
+        self.engine = build_engine(first_model(self.base, self.cfg.run.seed), self.cfg.learner)
         self.first_step = 0
         self.block: tuple[tuple[int, bool], list[list[Lesson]]] = ((-1, False), [])
         found = ray.train.get_checkpoint()
@@ -190,10 +191,13 @@ class Teacher:
             )
 
 
-def new_model(base: str, seed: int) -> torch.nn.Module:
-    """An untrained causal language model of the shape in `base`/config.json; the same weights for the same seed."""
+def first_model(base: str, seed: int) -> torch.nn.Module:
+    """The causal language model in `base`; where the folder has no weights, an untrained one of the shape in its
+    config.json, with the same weights for the same seed."""
     from transformers import AutoConfig, AutoModelForCausalLM
 
+    if any(Path(base).glob("*.safetensors")):
+        return load_model(base, "float32")
     torch.manual_seed(seed)
     return AutoModelForCausalLM.from_config(
         AutoConfig.from_pretrained(base), dtype=torch.float32, attn_implementation="sdpa"
@@ -201,13 +205,14 @@ def new_model(base: str, seed: int) -> torch.nn.Module:
 
 
 def fit_supervised(
-    cfg: RunConfig, folder: Path, base: str, make_draw: Callable[[RunConfig], Draw], namespace: str
+    cfg: RunConfig, plan: WarmStart, folder: Path, base: str, make_draw: Callable[[RunConfig], Draw], namespace: str
 ) -> None:
     """Runs the teaching under Ray Train; blocks to its end. Checkpoints go to `<folder>/train`."""
     from pipeline.learner.launch import run_trainer, torch_trainer
 
     settings = {
         "run": cfg.model_dump(mode="json"),
+        "plan": plan.model_dump(mode="json"),
         "folder": str(folder),
         "base": base,
         "make_draw": make_draw,

@@ -97,6 +97,16 @@ _ALL: list[Metric] = [
         ("grader_unknown", "grader_unknown", "traces", DOWN, "Traces the grader failed on; masked out of the loss"),
     ),
     *_group(
+        "judge_eval",
+        ("agreement", "judge_agreement", "share", UP, "Held-out segments judged as the labeller does"),
+        ("false_yes", "judge_eval_false_yes", "share", DOWN, "Judged right, of those the labeller says no to"),
+        ("missed_yes", "judge_eval_missed_yes", "share", DOWN, "Judged wrong, of those the labeller says yes to"),
+        ("same_prefix", "judge_same_prefix", "share", UP, "Right traces with the labeller's necessary prefix"),
+        ("tokens_per_trace", "judge_tokens_per_trace", "tokens", DOWN, "Judge tokens read for the prefix of a trace"),
+        ("seconds_per_trace", "judge_seconds_per_trace", "s", DOWN, "Judge seconds for the prefix of a trace"),
+        per_source=True,
+    ),
+    *_group(
         "train",
         ("loss", "loss", "nats", NONE, "Policy loss, mean over loss tokens"),
         ("grad_norm", "grad_norm", "norm", NONE, "Gradient norm before clipping"),
