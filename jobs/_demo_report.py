@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from jobs._demo_page import keep_page
+from jobs._judge_agreement import agreement_line, judge_agreement
 from jobs._measure import Measured, table
 from jobs._traffic import Trickle
 from pipeline.config import RunConfig
@@ -35,6 +36,7 @@ def build(
     result: Report,
     seconds: dict[str, float],
     urls: dict[str, str],
+    tokenizer: Any,
 ) -> Report:
     """The report. `requests` and `failed_requests` count all sent: both measurements and the trickle."""
     swaps = [event for event in result["publications"] if event.get("swapped")]
@@ -59,6 +61,9 @@ def build(
             "trained": result["version"],
         },
         "ledger": result["ledger"],
+        "judge_agreement": judge_agreement(
+            cfg.judge, [*before.scored, *after.scored], {**before.problems, **after.problems}, tokenizer
+        ),
         "seed": cfg.run.seed,
         "mlflow_run_id": result["mlflow_run_id"],
         "page": result["report"],
@@ -111,6 +116,7 @@ def text(report: Report, before: Measured, after: Measured, tokenizer: Any) -> s
         f"requests: {report['requests']} sent ({report['requests_during_training']} while training), "
         f"{report['failed_requests']} failed, over {report['swaps']} hot swaps (seconds: {report['swap_seconds']})",
         f"versions that answered while training: {report['versions']['during']}",
+        *filter(None, [agreement_line(report["judge_agreement"])]),
         "\n== The same problem before and after (redundant thinking dimmed)",
         *(comparison_text(one, two) for one, two in example_pairs(before, after, tokenizer)),
         f"\n== The run as a page, for a browser (in MLflow: report.html)\n   {report['page']}",

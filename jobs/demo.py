@@ -99,7 +99,7 @@ def _demo(cfg: RunConfig, args: argparse.Namespace) -> int:
     after = _measured(cfg, tokenizer, endpoint, problems)
     clock.end()
     result = json.loads((folder / name / "result.json").read_text())
-    report = _demo_report.build(cfg, before, after, trickle, result, clock.seconds, urls)
+    report = _demo_report.build(cfg, before, after, trickle, result, clock.seconds, urls, tokenizer)
     named = cfg.model_copy(update={"run": cfg.run.model_copy(update={"name": name})})
     run_id = result["mlflow_run_id"]
     _demo_report.write(report, before, after, tokenizer, folder / "demo", urls["mlflow"], run_id, named)

@@ -61,7 +61,8 @@ def report(cfg):
     trickle = Trickle(cfg, "http://127.0.0.1:9", "policy", list(PROBLEMS.values()))
     trickle.sent, trickle.failures = 7, ["12:00:00 APITimeoutError: slow"]
     trickle.versions.update({20: 2, 10: 4})
-    return build(cfg, BEFORE, AFTER, trickle, RESULT, {"training": 60.0}, {"mlflow": "http://127.0.0.1:5000"})
+    urls = {"mlflow": "http://127.0.0.1:5000"}
+    return build(cfg, BEFORE, AFTER, trickle, RESULT, {"training": 60.0}, urls, TOKENIZER)
 
 
 def test_versions_and_sources_of_a_measurement():
@@ -125,7 +126,7 @@ def test_text_of_the_report(report):
 def test_text_when_nothing_answered(cfg):
     dead = Measured(PROBLEMS, [], 3, ["APIConnectionError: refused"] * 3)
     trickle = Trickle(cfg, "http://127.0.0.1:9", "policy", [])
-    report = build(cfg, dead, dead, trickle, RESULT | {"publications": []}, {}, {})
+    report = build(cfg, dead, dead, trickle, RESULT | {"publications": []}, {}, {}, TOKENIZER)
     assert "tokens a reply: not measured" in text(report, dead, dead, TOKENIZER)
     assert report["failed_requests"] == report["requests"] == 6
 
