@@ -57,10 +57,6 @@ class SampleLedger:
         for sample in new:
             self._take(sample, mark)
 
-    def missing(self, wanted: Sequence[Key]) -> list[Key]:
-        """Those of `wanted` that are not kept yet, in their order."""
-        return [key for key in wanted if key not in self.samples]
-
     def _take(self, sample: ScoredTrace, mark: str | None) -> None:
         self.samples[key_of(sample)] = sample
         self.marks[mark] += 1

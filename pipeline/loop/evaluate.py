@@ -61,8 +61,7 @@ class EvaluationEngine:
         self, cfg: RunConfig, tokenizer: Any, problems: Sequence[Problem], on_done: Callable[[int], object]
     ) -> list[Trace]:
         """`evaluation.samples` traces a problem under the present weights, seeded by `run.seed` of `cfg`."""
-        room = cfg.engine.max_model_len - cfg.rollout.max_new_tokens
-        prompts = Prompts(tokenizer, cfg.problems.prompt_suffix, room)
+        prompts = _prompts(cfg, tokenizer)
         requests = [_request(cfg, prompts, problem) for problem in problems]
         size = math.ceil(len(requests) / CHUNKS)
         chunks = [requests[start : start + size] for start in range(0, len(requests), size)]
@@ -79,7 +78,7 @@ class EvaluationEngine:
 
         UserError for prompts that leave no room; RunFailed when nothing is done for rollout.deadline_s.
         """
-        prompts = Prompts(tokenizer, cfg.problems.prompt_suffix, cfg.engine.max_model_len - cfg.rollout.max_new_tokens)
+        prompts = _prompts(cfg, tokenizer)
         _check_room(cfg, prompts, list({problem.id: problem for problem, _ in wanted}.values()))
         requests = iter([_single(cfg, prompts, *pair) for pair in wanted])
         samples = {_issue(problem, sample): sample for problem, sample in wanted}
@@ -109,6 +108,14 @@ class EvaluationEngine:
         self.end()
 
 
+def _longest(cfg: RunConfig) -> int:
+    return cfg.evaluation.max_new_tokens or cfg.rollout.max_new_tokens
+
+
+def _prompts(cfg: RunConfig, tokenizer: Any) -> Prompts:
+    return Prompts(tokenizer, cfg.problems.prompt_suffix, cfg.engine.max_model_len - _longest(cfg))
+
+
 def _request(cfg: RunConfig, prompts: Prompts, problem: Problem) -> GenerateRequest:
     return GenerateRequest(
         issue_id=problem.id,
@@ -118,7 +125,7 @@ def _request(cfg: RunConfig, prompts: Prompts, problem: Problem) -> GenerateRequ
         seed=sample_seed(problem.id, 0, cfg.run.seed),
         temperature=cfg.evaluation.temperature,
         top_p=cfg.evaluation.top_p,
-        max_new_tokens=cfg.rollout.max_new_tokens,
+        max_new_tokens=_longest(cfg),
     )
 
 
@@ -136,7 +143,7 @@ def _check_room(cfg: RunConfig, prompts: Prompts, problems: Sequence[Problem]) -
     longest = max((len(prompts.ids(problem)) for problem in problems), default=0)
     if longest > prompts.max_tokens:
         raise UserError(
-            f"the longest prompt has {longest} tokens and a response up to {cfg.rollout.max_new_tokens}; set "
-            f"engine.max_model_len ({cfg.engine.max_model_len}) to at least {longest + cfg.rollout.max_new_tokens} if "
+            f"the longest prompt has {longest} tokens and a response up to {_longest(cfg)}; set "
+            f"engine.max_model_len ({cfg.engine.max_model_len}) to at least {longest + _longest(cfg)} if "
             "the model allows, or lower evaluation.max_new_tokens"
         )

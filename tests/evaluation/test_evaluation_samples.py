@@ -124,10 +124,8 @@ def test_a_sample_is_kept_once(tmp_path):
     assert [s.correct for s in SampleLedger(path).samples.values()] == [True, True]
 
 
-def test_what_is_missing(tmp_path):
-    kept = ledger(tmp_path / "samples.jsonl", sample(1))
-    assert kept.missing([("p", 0), ("p", 1), ("q", 1)]) == [("p", 0), ("q", 1)]
-    assert key_of(sample(1)) == ("p", 1)
+def test_the_key_of_a_sample():
+    assert key_of(sample(1, "q")) == ("q", 1)
 
 
 def test_marks_are_counted_over_calls(tmp_path):

@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 from contextlib import nullcontext
+from functools import cache
 
 import pytest
 
@@ -64,6 +65,7 @@ def evaluate(tmp_path, monkeypatch):
     return run
 
 
+@cache
 def problems():
     return spread(load_suite(find_suite("tiny"), load_config(PRESET, [])), 12)
 
