@@ -27,7 +27,7 @@ from pipeline.config import UserError
 HOST = "127.0.0.1"
 MARK = "PIPELINE_SERVICE_MARK"  # environment variable that every process of a service inherits
 LOG_LINES = 15
-CLOCK_SLACK_S = 1.0  # start times are derived from the boot time, which clock corrections move a little
+CLOCK_SLACK_S = 1.0  # the boot time is known to the second
 START_DEADLINE_S = 240.0  # minutes only where many programs share few cores
 LOCK_DEADLINE_S = 300.0
 STOP_GRACE_S = 10.0
@@ -44,7 +44,7 @@ class ServiceEnded(ServiceError):
 
 @dataclass(frozen=True)
 class Service:
-    """One started service. `started` is its start in seconds since the epoch; `urls` and `ports` by role."""
+    """One started service. `started` is its start in seconds since boot; `urls` and `ports` by role."""
 
     name: str
     pid: int
@@ -136,11 +136,16 @@ def write_state(folder: Path, services: Mapping[str, Service]) -> None:
 # --- processes -----------------------------------------------------------------------------------------------------
 
 
+def start_time(process: psutil.Process) -> float:
+    """When the process began, in seconds since boot: unlike the time of day it stays when the clock is set."""
+    return process.create_time() - psutil.boot_time()
+
+
 def root_process(service: Service) -> psutil.Process | None:
     """The service's first process while it runs; None when it ended or its id now belongs to another program."""
     try:
         process = psutil.Process(service.pid)
-        same = abs(process.create_time() - service.started) <= CLOCK_SLACK_S
+        same = abs(start_time(process) - service.started) <= CLOCK_SLACK_S
         return process if same and process.status() != psutil.STATUS_ZOMBIE else None
     except psutil.NoSuchProcess:
         return None
@@ -169,7 +174,7 @@ def _children(root: psutil.Process) -> list[psutil.Process]:
 
 def _belongs(process: psutil.Process, service: Service) -> bool:
     try:
-        if process.create_time() < service.started - CLOCK_SLACK_S or process.pid == os.getpid():
+        if start_time(process) < service.started - CLOCK_SLACK_S or process.pid == os.getpid():
             return False
         return os.getsid(process.pid) == service.pid or process.environ().get(MARK) == service.mark
     except (psutil.Error, OSError):
@@ -246,7 +251,7 @@ def spawn(launch: Launch, folder: Path) -> Service:
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
-    started = psutil.Process(child.pid).create_time()
+    started = start_time(psutil.Process(child.pid))
     return Service(
         launch.name, child.pid, started, mark, str(log), dict(launch.ports), dict(launch.urls), launch.temp_dir
     )

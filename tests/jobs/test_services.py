@@ -11,7 +11,18 @@ import psutil
 import pytest
 
 from jobs import _services, services
-from jobs._services import Launch, Service, ServiceError, await_ready, family, free_port, root_process, spawn, stop
+from jobs._services import (
+    Launch,
+    Service,
+    ServiceError,
+    await_ready,
+    family,
+    free_port,
+    root_process,
+    spawn,
+    start_time,
+    stop,
+)
 from pipeline.config import UserError
 
 
@@ -45,7 +56,7 @@ def test_state_round_trip_and_damage(tmp_path):
 def test_recycled_process_id_is_not_ours(tmp_path):
     other = subprocess.Popen(python("import time; time.sleep(60)"))
     try:
-        started = psutil.Process(other.pid).create_time()
+        started = start_time(psutil.Process(other.pid))
         stranger = Service("probe", other.pid, started - 3600, "mark", str(tmp_path / "log"))
         assert root_process(stranger) is None and family(stranger) == []
         stop(stranger, grace_s=0.1)
@@ -53,6 +64,18 @@ def test_recycled_process_id_is_not_ours(tmp_path):
     finally:
         other.kill()
         other.wait()
+
+
+def test_a_service_is_known_after_the_clock_was_set(monkeypatch):
+    child = subprocess.Popen(python("import time; time.sleep(60)"))
+    try:
+        service = Service("probe", child.pid, start_time(psutil.Process(child.pid)), "mark", "log")
+        boot = psutil.boot_time()
+        monkeypatch.setattr(psutil._pslinux, "boot_time", lambda: boot + 31)
+        assert psutil.boot_time() == boot + 31 and root_process(service).pid == child.pid
+    finally:
+        child.kill()
+        child.wait()
 
 
 def test_stop_ends_children_in_other_sessions(tmp_path):
