@@ -1,6 +1,7 @@
 """What the demo found: a table for people, JSON for programs, artifacts for MLflow."""
 
 import json
+import shlex
 import sys
 from pathlib import Path
 from typing import Any
@@ -65,6 +66,7 @@ def build(
             cfg.judge, [*before.scored, *after.scored], {**before.problems, **after.problems}, tokenizer
         ),
         "seed": cfg.run.seed,
+        "model_id": cfg.serve.model_id,
         "mlflow_run_id": result["mlflow_run_id"],
         "page": result["report"],
     }
@@ -101,8 +103,8 @@ def example_pairs(before: Measured, after: Measured, tokenizer: Any) -> list[tup
     return [(shown(one), shown(two)) for one, two in pairs.values()]
 
 
-def text(report: Report, before: Measured, after: Measured, tokenizer: Any) -> str:
-    """The report for a terminal."""
+def text(report: Report, before: Measured, after: Measured, tokenizer: Any, pages: list[Path]) -> str:
+    """The report for a terminal; `pages` as from `write`."""
     was, now = report["before"]["tokens_mean"], report["after"]["tokens_mean"]
     earlier, later = before.by_source(), after.by_source()
     change = "not measured" if was is None or now is None else f"{1 - now / was:.0%} fewer"
@@ -114,17 +116,33 @@ def text(report: Report, before: Measured, after: Measured, tokenizer: Any) -> s
         ),
         f"\ntokens a reply: {change}",
         f"requests: {report['requests']} sent ({report['requests_during_training']} while training), "
-        f"{report['failed_requests']} failed, over {report['swaps']} hot swaps (seconds: {report['swap_seconds']})",
-        f"versions that answered while training: {report['versions']['during']}",
+        f"{report['failed_requests']} failed, over {report['swaps']} hot swaps "
+        f"of {', '.join(f'{seconds:g} s' for seconds in report['swap_seconds'])}",
+        "replies while training: "
+        + ", ".join(f"{count} from version {version}" for version, count in report["versions"]["during"].items()),
         *filter(None, [agreement_line(report["judge_agreement"])]),
         "\n== The same problem before and after (redundant thinking dimmed)",
         *(comparison_text(one, two) for one, two in example_pairs(before, after, tokenizer)),
-        f"\n== The run as a page, for a browser (in MLflow: report.html)\n   {report['page']}",
+        "\n== To look at in a browser (in MLflow: artifacts of the run)",
+        f"   the run       {report['page']}",
+        *(f"   before/after  {page}" for page in pages),
+        *(
+            f"\n== Ask it yourself\n   {curl(url, report['model_id'], next(iter(after.problems.values())).prompt)}"
+            for name, url in report["urls"].items()
+            if name == "endpoint"
+        ),
         "\n== Still running (make down ends them)",
         *(f"   {name:10} {url}" for name, url in report["urls"].items()),
-        f"   seconds by phase: {report['seconds']}",
+        "   seconds: " + ", ".join(f"{phase} {seconds:.0f}" for phase, seconds in report["seconds"].items()),
     ]
     return "\n".join(parts)
+
+
+def curl(endpoint: str, model_id: str, question: str) -> str:
+    """A command that asks the endpoint one question."""
+    body = {"model": model_id, "messages": [{"role": "user", "content": question}], "max_tokens": 384}
+    headers = "-H 'Content-Type: application/json'"
+    return f"curl -s {endpoint}/chat/completions {headers} -d {shlex.quote(json.dumps(body))}"
 
 
 def write(
@@ -136,15 +154,18 @@ def write(
     tracking_uri: str,
     run_id: str,
     cfg: RunConfig,
-) -> None:
+) -> list[Path]:
     """Writes report.json and the comparison pages to `folder`, and both to the MLflow run; also the run's page anew,
-    with what was measured through the endpoint. `cfg` has the run's name."""
+    with what was measured through the endpoint. `cfg` has the run's name. Returns the comparison pages."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "report.json").write_text(json.dumps(report, indent=2))
+    pages = []
     for number, (one, two) in enumerate(example_pairs(before, after, tokenizer)):
-        (folder / f"before_after_{number}.html").write_text(comparison_html(one, two), encoding="utf-8")
+        pages.append(folder / f"before_after_{number}.html")
+        pages[-1].write_text(comparison_html(one, two), encoding="utf-8")
     tracker = Tracker(tracking_uri, cfg.tracking.experiment, cfg.tracking.registered_model)
     tracker.attach(run_id)
     kept = keep_page(cfg, Path(report["page"]).parent, before, after, tokenizer, tracker)
     if not (tracker.log_folder(folder, "demo") and kept):
         print("the report could not be kept in MLflow; it is in", folder, file=sys.stderr)
+    return pages

@@ -102,8 +102,8 @@ def _demo(cfg: RunConfig, args: argparse.Namespace) -> int:
     report = _demo_report.build(cfg, before, after, trickle, result, clock.seconds, urls, tokenizer)
     named = cfg.model_copy(update={"run": cfg.run.model_copy(update={"name": name})})
     run_id = result["mlflow_run_id"]
-    _demo_report.write(report, before, after, tokenizer, folder / "demo", urls["mlflow"], run_id, named)
-    print(_demo_report.text(report, before, after, tokenizer), flush=True)
+    pages = _demo_report.write(report, before, after, tokenizer, folder / "demo", urls["mlflow"], run_id, named)
+    print(_demo_report.text(report, before, after, tokenizer, pages), flush=True)
     complaints = _demo_report.complaints(report)
     for complaint in complaints:
         print(f"FAILED: {complaint}", file=sys.stderr)

@@ -1,10 +1,12 @@
 """Measurements side by side, and the demo's report, by hand."""
 
 import json
+import shlex
+from pathlib import Path
 
 import pytest
 
-from jobs._demo_report import build, complaints, example_pairs, figures, text, write
+from jobs._demo_report import build, complaints, curl, example_pairs, figures, text, write
 from jobs._measure import Measured, table
 from jobs._traffic import Trickle
 from pipeline.config import load_config
@@ -115,19 +117,20 @@ def test_examples_are_right_both_times_and_most_redundant_before():
 
 
 def test_text_of_the_report(report):
-    shown = text(report, BEFORE, AFTER, TOKENIZER)
+    shown = text(report, BEFORE, AFTER, TOKENIZER, [Path("runs/demo/before_after_0.html")])
     assert "tokens a reply: 40% fewer" in shown
     assert "requests: 14 sent (7 while training), 2 failed, over 2 hot swaps" in shown
-    for part in ("tiny/chain_sum", "tiny/search", "What is 2 + 2?", "http://127.0.0.1:5000", "{10: 4, 20: 2}"):
+    assert "replies while training: 4 from version 10, 2 from version 20" in shown
+    for part in ("tiny/chain_sum", "tiny/search", "What is 2 + 2?", "http://127.0.0.1:5000"):
         assert part in shown
-    assert "runs/demo-1/report.html" in shown
+    assert "runs/demo-1/report.html" in shown and "runs/demo/before_after_0.html" in shown
 
 
 def test_text_when_nothing_answered(cfg):
     dead = Measured(PROBLEMS, [], 3, ["APIConnectionError: refused"] * 3)
     trickle = Trickle(cfg, "http://127.0.0.1:9", "policy", [])
     report = build(cfg, dead, dead, trickle, RESULT | {"publications": []}, {}, {}, TOKENIZER)
-    assert "tokens a reply: not measured" in text(report, dead, dead, TOKENIZER)
+    assert "tokens a reply: not measured" in text(report, dead, dead, TOKENIZER, [])
     assert report["failed_requests"] == report["requests"] == 6
 
 
@@ -154,7 +157,8 @@ def test_report_is_written_and_kept_in_mlflow(report, cfg, tmp_path, monkeypatch
 
     monkeypatch.setattr("jobs._demo_report.Tracker", Kept)
     report["page"] = str(tmp_path / "report.html")
-    write(report, BEFORE, AFTER, TOKENIZER, tmp_path / "demo", "sqlite:///x", "abc", cfg)
+    pages = write(report, BEFORE, AFTER, TOKENIZER, tmp_path / "demo", "sqlite:///x", "abc", cfg)
+    assert pages == [tmp_path / "demo" / "before_after_0.html"]
     assert json.loads((tmp_path / "demo" / "report.json").read_text())["requests"] == 14
     page = (tmp_path / "demo" / "before_after_0.html").read_text(encoding="utf-8")
     assert "<html" in page and "What is 2 + 2?" in page
@@ -181,3 +185,10 @@ def test_a_demo_complains_of_what_it_did_not_keep():
         "versions": {"after": [0], "trained": 3},
     }
     assert [text.split()[0] for text in complaints(broken)] == ["1", "version", "the"]
+
+
+def test_the_command_to_ask_the_endpoint_is_one_that_a_shell_takes():
+    question = "What is 2 + 2?\nAnd Ann's 3?"
+    words = shlex.split(curl("http://127.0.0.1:8000/v1", "policy", question))
+    assert words[2] == "http://127.0.0.1:8000/v1/chat/completions"
+    assert json.loads(words[-1])["messages"] == [{"role": "user", "content": question}]
