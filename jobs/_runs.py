@@ -33,7 +33,10 @@ def run_folder(cfg: RunConfig) -> Path:
 @contextmanager
 def held(folder: Path) -> Iterator[None]:
     """Holds the run's folder for this process; UserError when another command has it. A killed holder lets go."""
-    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"storage.uri: no folder can be made at {folder} ({error.strerror}); give another") from None
     with (folder / "run.lock").open("a+") as handle:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)

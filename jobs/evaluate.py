@@ -121,7 +121,7 @@ def _read_base(path: str | None) -> dict | None:
         return None
     try:
         found = json.loads(resolve_path(path).read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise UserError(f"--base {path} cannot be read ({error}); give the evaluation.json of another run") from None
     return found if isinstance(found, dict) else {}
 

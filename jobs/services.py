@@ -158,6 +158,8 @@ def _run(options: argparse.Namespace) -> int:
         for service, alive in known.values():
             _print(service, "up" if alive else "down")
         return 0 if len(known) == len(ORDER) and all(alive for _, alive in known.values()) else 1
+    if options.cpus < 1:
+        raise UserError(f"--cpus {options.cpus}: the Ray head needs at least 1")
     ports = {name: getattr(options, name) for name in ("dashboard_port", "gcs_port", "mlflow_port")}
     for service in up(options.folder, cpus=options.cpus, **ports).values():
         _print(service, "up")

@@ -1,7 +1,6 @@
 """`DECSTrainer`: a run in the words of the article, as a thin face on a run's config. See docs/trainer.md."""
 
 import json
-import math
 from collections.abc import Mapping
 from os import PathLike, fspath
 
@@ -12,6 +11,7 @@ Options = Mapping[str, object]
 Overrides = dict[str, object]
 
 JUDGES = {"exact": "exact", "lightweight_classifier": "learned"}
+HUGE = 1e300  # no option is near it
 TRAINING_DATA = "math_only"
 NRP_DETECTOR = ("type", "threshold", "training_data")
 DECOUPLED_REWARD = ("nrp_penalty", "redundancy_penalty")
@@ -45,7 +45,9 @@ class DECSTrainer:
                     'keys: **{"run.steps": 20})'
                 )
         base = load_config(config, _texts(overrides))
-        wanted: Overrides = {"model.path": fspath(model)}
+        if not isinstance(model, str | PathLike) or not fspath(model):
+            raise UserError(f"DECSTrainer's model is {model!r}; give a model folder")
+        wanted: Overrides = {"model.path": str(fspath(model))}
         if nrp_detector is not None:
             wanted |= _detector(_known("nrp_detector", nrp_detector, NRP_DETECTOR))
         if decoupled_reward is not None:
@@ -74,7 +76,7 @@ def _resolved(config: str | None, wanted: Overrides) -> RunConfig:
 
 def _texts(overrides: Overrides) -> list[str]:
     """Overrides as on the command line: JSON is YAML."""
-    return [f"{key}={json.dumps(value, default=str)}" for key, value in overrides.items()]
+    return [f"{key}={json.dumps(value, default=str, ensure_ascii=False)}" for key, value in overrides.items()]
 
 
 def _known(argument: str, given: Options, known: tuple[str, ...]) -> Options:
@@ -87,8 +89,9 @@ def _known(argument: str, given: Options, known: tuple[str, ...]) -> Options:
 
 
 def _number(where: str, value: object) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        raise UserError(f"{where} is {value!r}; give a number")
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not number or not -HUGE < value < HUGE:  # NaN is neither
+        raise UserError(f"{where} is {repr(value)[:40]}; give a number")
     return value
 
 
@@ -98,7 +101,7 @@ def _number(where: str, value: object) -> float:
 def _detector(given: Options) -> Overrides:
     """`type` is judge.name and `threshold` judge.threshold; `training_data` names what the judge was taught on."""
     kind = given.get("type", "lightweight_classifier")
-    if kind not in JUDGES:
+    if not isinstance(kind, str) or kind not in JUDGES:
         raise UserError(f"nrp_detector type '{kind}' is unknown{nearest(str(kind), JUDGES)}")
     idle = [key for key in ("threshold", "training_data") if key in given] if kind == "exact" else []
     if idle:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import jobs._training
 from pipeline import DECSTrainer
-from pipeline.config import UserError, load_config
+from pipeline.config import UserError, load_config, resolve_paths
 
 ROOT = Path(__file__).resolve().parents[1]
 TINY = "infra/presets/tiny.yaml"
@@ -36,7 +36,7 @@ def test_the_whole_of_it():
 
 
 def test_what_is_left_out_stays_as_the_config_has_it():
-    cfg, preset = DECSTrainer("infra/models/tiny", config=TINY).config, load_config(TINY)
+    cfg, preset = DECSTrainer("infra/models/tiny", config=TINY).config, resolve_paths(load_config(TINY))
     assert (cfg.judge, cfg.reward, cfg.curriculum) == (preset.judge, preset.reward, preset.curriculum)
     partial = DECSTrainer("infra/models/tiny", {"type": "exact"}, {"nrp_penalty": 0}, {"easy_ratio_end": 0.3}).config
     assert partial.judge.name == "exact" and partial.reward.r_zero == 1.0

@@ -37,8 +37,11 @@ def check_model_folder(path: str) -> Path:
 
 def _has_chat_template(folder: Path) -> bool:
     file = folder / "chat_template.jinja"
-    if file.is_file() and file.read_text(encoding="utf-8").strip():
-        return True
+    try:
+        if file.is_file() and file.read_text(encoding="utf-8").strip():
+            return True
+    except UnicodeDecodeError:
+        raise UserError(f"model.path: {file} is not UTF-8 text; save it as UTF-8") from None
     try:
         settings = json.loads((folder / "tokenizer_config.json").read_text(encoding="utf-8"))
     except ValueError as error:

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from pipeline.config.errors import UserError
 from pipeline.config.schema import RunConfig, Source
 
 ROOT = Path(__file__).resolve().parents[2]  # the folder above pipeline/
@@ -10,11 +11,14 @@ ROOT = Path(__file__).resolve().parents[2]  # the folder above pipeline/
 def resolve_path(path: str) -> Path:
     """The absolute path of an existing file or folder; where neither place has it, the one under the current
     directory (for the reader's error message)."""
-    given = Path(path).expanduser()
-    here = Path.cwd() / given
-    if not here.exists() and (ROOT / given).exists():
-        return ROOT / given
-    return here
+    try:
+        if "\0" in path:
+            raise ValueError("it holds a NUL")
+        given = Path(path).expanduser()
+        here = Path.cwd() / given
+        return ROOT / given if not here.exists() and (ROOT / given).exists() else here
+    except (OSError, ValueError, RuntimeError) as error:  # too long, a NUL in it, the home of nobody
+        raise UserError(f"{path[:80]!r} cannot be a path ({error}); give another") from None
 
 
 def _absolute_if_there(path: str) -> str:
@@ -34,7 +38,7 @@ def resolve_paths(cfg: RunConfig) -> RunConfig:
     """
     uri = cfg.storage.uri
     if "://" not in uri:
-        uri = str(Path.cwd() / Path(uri).expanduser())
+        uri = str(_results_folder(uri))
     problems = cfg.problems.model_copy(
         update={
             "train": [_absolute_source(s) for s in cfg.problems.train],
@@ -45,6 +49,15 @@ def resolve_paths(cfg: RunConfig) -> RunConfig:
     storage = cfg.storage.model_copy(update={"uri": uri})
     judge = cfg.judge.model_copy(update={"path": _absolute_if_there(cfg.judge.path)})
     return cfg.model_copy(update={"model": model, "problems": problems, "storage": storage, "judge": judge})
+
+
+def _results_folder(path: str) -> Path:
+    try:
+        if "\0" in path:
+            raise ValueError("it holds a NUL")
+        return Path.cwd() / Path(path).expanduser()
+    except (RuntimeError, ValueError) as error:
+        raise UserError(f"storage.uri: '{path}' cannot be a path ({error}); give another") from None
 
 
 def portable(value: object) -> object:

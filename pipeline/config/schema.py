@@ -37,7 +37,7 @@ def _takes_bool(annotation: object) -> bool:
 
 
 class Run(Section):
-    name: str | None = Field(None, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")  # None: a new one each time
+    name: str | None = Field(None, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=120)  # None: a new one each time
     seed: int = 0
     steps: Positive = 40
     resume: bool = True
@@ -131,10 +131,10 @@ class Rollout(Section):
     cpus_per_engine: Annotated[float, Field(gt=0)] = 0.5
     gpus_per_engine: Annotated[float, Field(ge=0)] = 0
     prompts_per_step: Positive = 24
-    group_size: Annotated[int, Field(ge=2)] = 8
+    group_size: Annotated[int, Field(ge=2, le=1024)] = 8
     temperature: Annotated[float, Field(gt=0)] = 1.0
     top_p: Annotated[float, Field(gt=0, le=1)] = 1.0
-    max_new_tokens: Positive = 320
+    max_new_tokens: Annotated[int, Field(gt=0, le=1 << 20)] = 320
     deadline_s: Seconds = 300
 
 
@@ -303,14 +303,14 @@ class JudgeTraining(Section):
     min_no_share: Share = 0.3  # where segments hold fewer, some are put beside another problem's answer
     altered: NonNegative = 50000  # more questions: tiny-world segments with other numbers, signs, phrases and answers
     short: NonNegative = 100000  # of the same kind, cut down to the line with the answer
-    steps: Positive = 2400
-    short_steps: NonNegative = 1200  # of these: short questions, in which most tokens are to the point
-    tokens_per_step: Positive = 8192  # half as many in the short ones
+    steps: Positive = 3000
+    short_steps: NonNegative = 600  # of these: short questions, in which most tokens are to the point
+    tokens_per_step: Positive = 4096  # half as many in the short ones
     lr: Annotated[float, Field(gt=0)] = 3e-3
     lr_floor: Share = 0.03  # of the rate, at the end of its cosine
     warmup_steps: NonNegative = 50
     hidden: Positive = 64
-    layers: Positive = 3
+    layers: Positive = 2
     heads: Positive = 2
     intermediate: Positive = 128
     log_every: Positive = 10

@@ -5,6 +5,8 @@ from collections.abc import Hashable
 
 import yaml
 
+MAX_DEPTH = 50
+_TOO_DEEP = f"it nests deeper than {MAX_DEPTH} levels, or holds itself"
 _MERGE = "tag:yaml.org,2002:merge"
 _RESOLVERS = (
     ("tag:yaml.org,2002:bool", r"^(?:true|True|TRUE|false|False|FALSE)$", "tTfF"),
@@ -64,8 +66,23 @@ _Loader.add_constructor("tag:yaml.org,2002:int", lambda loader, node: int(loader
 
 
 def parse(text: str) -> object:
-    """Plain data of one YAML document. Raises yaml.YAMLError; also for a key that stands twice or is not text."""
-    return yaml.load(text, Loader=_Loader)
+    """Plain data of one YAML document. Raises yaml.YAMLError; also for a key that stands twice or is not text, for a
+    value that is not what its tag says, and for data that nests too deep or holds itself."""
+    try:
+        data = yaml.load(text, Loader=_Loader)
+    except (ValueError, KeyError, AttributeError) as error:
+        raise yaml.YAMLError(f"a value is not of the kind it is marked as ({error})") from None
+    except RecursionError:
+        raise yaml.YAMLError(_TOO_DEEP) from None
+    _check_depth(data, MAX_DEPTH)
+    return data
+
+
+def _check_depth(data: object, levels: int) -> None:
+    if not levels:
+        raise yaml.YAMLError(_TOO_DEEP)
+    for part in data.values() if isinstance(data, dict) else data if isinstance(data, list) else ():
+        _check_depth(part, levels - 1)
 
 
 def dump(data: object) -> str:

@@ -1,5 +1,6 @@
 """The report of an evaluation: all figures as plain data, and as text."""
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -52,13 +53,14 @@ def check_base(base: Report, identity: Mapping[str, Any], where: str) -> None:
     samples and the seed may differ)."""
     try:
         kept, figures = base["identity"], base["all"]
-        float(figures["tokens_mean"]), float(figures["accuracy"])
-    except (KeyError, TypeError):
-        raise UserError(
-            f"--base {where} is no report of jobs.evaluate with figures; give its evaluation.json"
-        ) from None
+        numbers = [float(figures[name]) for name in ("tokens_mean", "accuracy")]
+        parts = {part: dict(kept[part]) for part in COMPARED}
+    except (KeyError, TypeError, ValueError):
+        numbers, parts = [math.nan], {}
+    if not all(map(math.isfinite, numbers)):
+        raise UserError(f"--base {where} is no report of jobs.evaluate with figures; give its evaluation.json")
     for part in COMPARED:
-        mine, theirs = ({k: v for k, v in whole[part].items() if k != "seed"} for whole in (identity, kept))
+        mine, theirs = ({k: v for k, v in whole[part].items() if k != "seed"} for whole in (identity, parts))
         if odd := first_difference(theirs, mine, part):
             name, was, now = odd
             raise UserError(
