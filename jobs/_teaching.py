@@ -1,6 +1,7 @@
 """What commands that teach a model share: the empty model, its tracker, the supervised run and its bar."""
 
 import json
+import shutil
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -70,11 +71,18 @@ def tracked(cfg: RunConfig, folder: Path, kind: str, registered_model: str) -> I
 def teach(
     cfg: RunConfig, plan: WarmStart, folder: Path, base: Path, make_draw: Callable[[RunConfig], Any], tracker: Any
 ) -> None:
-    """The supervised run under Ray Train, with a bar; the model ends in `folder`/model."""
+    """The supervised run under Ray Train, with a bar; the model ends in `folder`/model. One that is there already (a
+    run that goes on with more steps) is kept beside it, under its digest."""
     import ray
 
     from pipeline.learner.supervised import fit_supervised
+    from pipeline.weights import read_manifest
 
+    model = folder / "model"
+    if model.is_dir():
+        kept = folder / f"model-{read_manifest(model).digest[:12]}"
+        shutil.rmtree(kept, ignore_errors=True)
+        model.rename(kept)
     with _progress(plan.steps, tracker):
         fit_supervised(cfg, plan, folder, str(base), make_draw, str(ray.get_runtime_context().namespace))
 

@@ -67,8 +67,12 @@ def alter(material: Material, rng: random.Random, words: Sequence[str]) -> Judge
     if rng.random() < 0.35:
         text = _said_otherwise(text, rng)
     gold = _another_answer(gold, text, rng)
+    if rng.random() < 0.2:
+        text = _longer(text, rng)
     if rng.random() < 0.4:
         text = _with_noise(text, rng, words)
+    if rng.random() < 0.15:  # breaks off in the middle of something
+        text += rng.choice(("\n", " ", "")) + _noise(rng, words)[: rng.randint(1, 12)]
     if rng.random() < 0.2:
         problem = _another_problem(problem, gold, rng, words)
     return JudgeItem(problem, gold, text.strip())
@@ -162,6 +166,15 @@ def _another_answer(gold: str, text: str, rng: random.Random) -> str:
     if chance < 0.4 and inside:
         return rng.choice(inside)
     return rng.choice((number, listing))(rng) if chance > 0.95 else gold
+
+
+def _longer(text: str, rng: random.Random) -> str:
+    """A block of up to twenty of its own working lines put in somewhere, so that a statement may stand far from the
+    end, among many numbers."""
+    lines = text.split("\n")
+    working = [line for line in lines if "answer" not in line.lower()] or lines
+    at = rng.randint(0, len(lines))
+    return "\n".join([*lines[:at], *rng.choices(working, k=rng.randint(1, 20)), *lines[at:]])
 
 
 def _with_noise(text: str, rng: random.Random, words: Sequence[str]) -> str:

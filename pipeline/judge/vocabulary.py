@@ -1,7 +1,10 @@
-"""The small judge's tokenizer: words of the tiny world, operators, and single characters for everything else.
+"""The small judge's tokenizer and the form of its prompt.
 
-Numbers are written digit by digit, so that a small model can compare numbers and names that it never saw; text and
-tokens map one to one.
+Tokens are the words of the tiny world, operators, and single characters for everything else; numbers are written digit
+by digit. The prompt marks each place in the segment where the reference answer's text stands. Finding equal strings is
+no work for a model of this size (without the marks it takes many times as long to learn anything); whether such a place
+is a stated answer, the whole of it and the last one, is for the model to say. So it knows no answer that is equal but
+written otherwise (0.5 for 1/2).
 """
 
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers
@@ -11,12 +14,13 @@ from pipeline.judge.prompt import NO, YES
 from pipeline.problems.tiny_tokenizer import OPERATORS, WORDS
 
 SPECIAL = ["<pad>", "<eos>", "<unk>"]
-FIELDS = ["<|gold|>", "<|segment|>", "<|verdict|>"]
+FIELDS = ["<|gold|>", "<|segment|>", "<|same|>", "<|verdict|>"]
 MORE_WORDS = "Answer If Maybe Perhaps Could Is be could if maybe not perhaps think".split()
 CHARACTERS = ["\n", *map(chr, range(32, 127))]
 CHAT_TEMPLATE = (
-    "{% for message in messages %}"
-    "{{ message['problem'] + '<|gold|>' + message['gold'] + '<|segment|>' + message['segment'] + '<|verdict|>' }}"
+    "{% for message in messages %}{% set gold, segment = message['gold'], message['segment'] %}"
+    "{{ message['problem'] + '<|gold|>' + gold + '<|segment|>' }}"
+    "{{ (segment.replace(gold, '<|same|>' + gold + '<|same|>') if gold else segment) + '<|verdict|>' }}"
     "{% endfor %}"
 )
 

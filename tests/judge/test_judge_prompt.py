@@ -23,8 +23,15 @@ def pieces(prompt, item):
 def test_problem_and_answer_come_before_the_segment(prompt):
     assert pieces(prompt, ITEM) == [
         *["What", " is", " ", "5", " - ", "7", "?", "<|gold|>", "-", "2", "<|segment|>"],
-        *["5", " - ", "7", " = ", "-", "2", "\n", "So", " the", " answer", " is", " ", "-", "2", ".", "<|verdict|>"],
+        *["5", " - ", "7", " = ", "<|same|>", "-", "2", "<|same|>", "\n", "So", " the", " answer", " is", " "],
+        *["<|same|>", "-", "2", "<|same|>", ".", "<|verdict|>"],
     ]
+
+
+def test_the_answers_text_is_marked_where_it_stands(prompt):
+    found = "".join(pieces(prompt, JudgeItem("?", "b, c", "So the answer is b, c, d. Not c, b. b, c"))[7:-1])
+    assert found == "So the answer is <|same|>b, c<|same|>, d. Not c, b. <|same|>b, c<|same|>"
+    assert "<|same|>" not in "".join(pieces(prompt, JudgeItem("?", "", "So the answer is 3.")))
 
 
 def test_segments_of_a_trace_share_their_prefix(prompt):
