@@ -73,13 +73,13 @@ def test_two_arms_are_compared_and_a_second_call_runs_nothing(tmp_path):
     kept = {file.path for file in client.list_artifacts(parent.info.run_id)}
     assert {"compare.json", "compare.txt", "figures"} <= kept
 
-    began = time.monotonic()
     again = compare(tmp_path)
-    assert again.returncode == 0 and "3 measurements, 3 done before" in again.stdout and time.monotonic() - began < 120
+    assert again.returncode == 0 and "3 measurements, 3 done before" in again.stdout
     changed = compare(tmp_path, "learner.lr=1e-5")
     assert changed.returncode == 2 and "made with another config" in changed.stderr
 
 
+@pytest.mark.nightly  # the arm is a training job, whose own test of Ctrl-C runs with every change
 @pytest.mark.chaos
 def test_ctrl_c_ends_the_arm_and_leaves_no_process(tmp_path):
     process = subprocess.Popen(
