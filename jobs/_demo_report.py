@@ -111,9 +111,7 @@ def text(report: Report, before: Measured, after: Measured, tokenizer: Any, page
     parts = [
         "\n== Before and after, through the endpoint",
         table({"before": before.summary, "after": after.summary}),
-        *(
-            f"\n{source}\n" + table({"before": earlier[source], "after": found}) for source, found in later.items()
-        ),
+        *(f"\n{source}\n" + table({"before": earlier[source], "after": found}) for source, found in later.items()),
         f"\ntokens a reply: {change}",
         f"requests: {report['requests']} sent ({report['requests_during_training']} while training), "
         f"{report['failed_requests']} failed, over {report['swaps']} hot swaps "

@@ -1,11 +1,11 @@
 """The order of a weight swap, apart from what carries it out::
 
-    verify the snapshot   refused: nothing was touched, the old weights go on serving
-    close the gate        mode wait: drain up to a deadline; past it, or in mode keep, running requests go on
-    pause the engine
-    load                  failed: the old weights are loaded again
-    compare digests
-    resume, open the gate
+verify the snapshot   refused: nothing was touched, the old weights go on serving
+close the gate        mode wait: drain up to a deadline; past it, or in mode keep, running requests go on
+pause the engine
+load                  failed: the old weights are loaded again
+compare digests
+resume, open the gate
 """
 
 import asyncio

@@ -283,4 +283,3 @@ def _build(model_dir: str | Path, options: EngineOptions, version: int) -> Any:
     engine.collective_rpc("init_weight_transfer_engine", kwargs={"init_info": {}})
     engine.set_weight_version(str(version))
     return engine
-

@@ -26,9 +26,7 @@ def calibration_figure(families: Mapping[str, Sequence[Mapping[str, float]]]) ->
     return figure
 
 
-def threshold_figure(
-    families: Mapping[str, Sequence[Mapping[str, float | None]]], threshold: float
-) -> "Figure":
+def threshold_figure(families: Mapping[str, Sequence[Mapping[str, float | None]]], threshold: float) -> "Figure":
     """False-yes (solid) and missed-yes rate (dashed) over the threshold (rows of `findings.sweep`)."""
     figure, axes = _figure("threshold", "share")
     for colour, (family, rows) in zip(COLOURS, families.items(), strict=False):

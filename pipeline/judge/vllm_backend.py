@@ -13,9 +13,11 @@ from pipeline.engine.options import installed_build
 def judge_engine_options(config: JudgeConfig) -> EngineOptions:
     """The engine a judge needs: room for judge.max_tokens and the verdict; float32 on a CPU."""
     on_cpu = installed_build() == "cpu"
-    device = {"dtype": "float32"} if on_cpu else {
-        "dtype": "bfloat16", "kv_cache_bytes": None, "gpu_memory_utilization": config.gpu_memory_utilization
-    }
+    device = (
+        {"dtype": "float32"}
+        if on_cpu
+        else {"dtype": "bfloat16", "kv_cache_bytes": None, "gpu_memory_utilization": config.gpu_memory_utilization}
+    )
     return EngineOptions.from_config(Engine(max_model_len=config.max_tokens + 1, max_num_seqs=256, **device))
 
 

@@ -76,4 +76,3 @@ class VerdictCache:
         self._known[item] = verdict
         if len(self._known) > self._size:
             self._known.popitem(last=False)
-

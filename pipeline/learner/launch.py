@@ -92,9 +92,7 @@ def torch_trainer(
     return TorchTrainer(
         function,
         train_loop_config=settings,
-        torch_config=TorchConfig(
-            backend="nccl" if gpu else "gloo", timeout_s=int(3 * cfg.loop.step_deadline_s)
-        ),
+        torch_config=TorchConfig(backend="nccl" if gpu else "gloo", timeout_s=int(3 * cfg.loop.step_deadline_s)),
         scaling_config=ScalingConfig(num_workers=learner.ranks, use_gpu=gpu, resources_per_worker=resources),
         run_config=TrainRunConfig(
             name=cfg.run.name,

@@ -82,10 +82,19 @@ class TokenStreams:
     def take(self, rows: Sequence[int]) -> "TokenStreams":
         """The named rows, in that order; none is allowed."""
         return TokenStreams(
-            *(tuple(column[row] for row in rows) for column in (
-                self.input_ids, self.prompt_length, self.advantages, self.behaviour_logprobs,
-                self.mask, self.problem_id, self.versions, self.drawn,
-            ))
+            *(
+                tuple(column[row] for row in rows)
+                for column in (
+                    self.input_ids,
+                    self.prompt_length,
+                    self.advantages,
+                    self.behaviour_logprobs,
+                    self.mask,
+                    self.problem_id,
+                    self.versions,
+                    self.drawn,
+                )
+            )
         )
 
     def digest(self) -> str:

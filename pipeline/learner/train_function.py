@@ -71,7 +71,9 @@ class LearnerRank:
         self.run_folder = Path(config["run_folder"])
         context = ray.train.get_context()
         self.rank, self.world, self.local_rank = (
-            context.get_world_rank(), context.get_world_size(), context.get_local_rank(),
+            context.get_world_rank(),
+            context.get_world_size(),
+            context.get_local_rank(),
         )
         if self.world != self.cfg.learner.ranks:
             raise UserError(f"learner.ranks is {self.cfg.learner.ranks} but the worker group has {self.world} ranks")
@@ -204,7 +206,12 @@ class LearnerRank:
         state = self.controller.call("state", self.attempt, step) if self.rank == 0 else None
         digest = from_rank_zero(self.snapshot.manifest.digest if self.snapshot else None)
         meta = checkpoints.CheckpointMeta(
-            step, step + 1, digest, self.cfg.engine.dtype, self.world, self.cfg.learner.zero_stage,
+            step,
+            step + 1,
+            digest,
+            self.cfg.engine.dtype,
+            self.world,
+            self.cfg.learner.zero_stage,
             self.cfg.model.dtype,
         )
         self.run_folder.mkdir(parents=True, exist_ok=True)

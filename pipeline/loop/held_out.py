@@ -67,9 +67,7 @@ async def _measured(collector: Collector, problems: list[Problem], asked: str, v
     scored = await collector.waits.within("the grader and the judge", deadline, scoring)
     await collector.judge_metrics()  # these calls belong to no step
     first = {trace.trace.problem_id: trace for trace in reversed(scored)}
-    views = [
-        view(ScoredGroup(problem.id, problem, ()), first[problem.id], tokenizer) for problem in problems[:VIEWS]
-    ]
+    views = [view(ScoredGroup(problem.id, problem, ()), first[problem.id], tokenizer) for problem in problems[:VIEWS]]
     return Measured(asked, version, answered(scored, by_id), views)
 
 

@@ -62,9 +62,7 @@ def _over(sampled: Sequence[ScoredGroup]) -> Numbers:
     )
 
 
-def curriculum_metrics(
-    batch: Filled[ScoredGroup], kappa: float | None, easy_share: float, skipped: int = 0
-) -> Numbers:
+def curriculum_metrics(batch: Filled[ScoredGroup], kappa: float | None, easy_share: float, skipped: int = 0) -> Numbers:
     """What the curriculum asked for (nothing where kappa is None) and what the batch became; `skipped` counts the
     batches so far that had no NRP ratio to move kappa by."""
     spread = length_spread(batch.groups)

@@ -25,7 +25,7 @@ SAFETENSORS_DTYPES = {
 
 
 def dtype_name(dtype: torch.dtype) -> str:
-    """"bfloat16" for torch.bfloat16."""
+    """ "bfloat16" for torch.bfloat16."""
     return str(dtype).removeprefix("torch.")
 
 

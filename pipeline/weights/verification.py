@@ -12,9 +12,7 @@ from pipeline.weights.tensors import check_finite, describe, folder_shapes, read
 FOREIGN_WEIGHTS = ("*.safetensors", "*.safetensors.index.json", "*.bin", "*.pt", "*.pth", "*.ckpt", "*.gguf")
 
 
-def verify(
-    folder: str | Path, expect: str | Manifest | None = None, base: str | Path | None = None
-) -> Manifest:
+def verify(folder: str | Path, expect: str | Manifest | None = None, base: str | Path | None = None) -> Manifest:
     """The manifest of `folder`, after checking everything it states.
 
     `expect` is the digest (or manifest) the weights must have; `base` is a model folder whose tensor names, shapes

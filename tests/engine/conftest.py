@@ -27,9 +27,19 @@ class Models:
         if (tied, seed) not in self.nets:
             torch.manual_seed(seed)
             config = LlamaConfig(
-                vocab_size=VOCAB, hidden_size=64, intermediate_size=128, num_hidden_layers=2, num_attention_heads=2,
-                num_key_value_heads=2, head_dim=32, max_position_embeddings=512, tie_word_embeddings=tied,
-                bos_token_id=0, eos_token_id=EOS, pad_token_id=2, initializer_range=0.15,
+                vocab_size=VOCAB,
+                hidden_size=64,
+                intermediate_size=128,
+                num_hidden_layers=2,
+                num_attention_heads=2,
+                num_key_value_heads=2,
+                head_dim=32,
+                max_position_embeddings=512,
+                tie_word_embeddings=tied,
+                bos_token_id=0,
+                eos_token_id=EOS,
+                pad_token_id=2,
+                initializer_range=0.15,
             )
             self.nets[tied, seed] = LlamaForCausalLM(config).float().eval()
         return self.nets[tied, seed]
@@ -49,8 +59,14 @@ class Models:
         folder = self.root / f"snapshot-{tied}-{version}"
         state = {k: v for k, v in self.net(tied, version).state_dict().items() if not (tied and k == "lm_head.weight")}
         written = write_snapshot(
-            folder, state, version=version, step=version, parent=version - 1, config_digest="c",
-            serving_dtype="float32", model_dir=self.base(tied),
+            folder,
+            state,
+            version=version,
+            step=version,
+            parent=version - 1,
+            config_digest="c",
+            serving_dtype="float32",
+            model_dir=self.base(tied),
         )
         return folder, written.manifest.digest
 

@@ -56,8 +56,13 @@ def test_trace_carries_tokens_logprobs_and_stop():
 
 @pytest.mark.parametrize(
     "keys",
-    [{"logprobs": [-1.0]}, {"logprobs": [-1.0, float("nan")]}, {"logprobs": [-1.0, float("-inf")]},
-     {"finish_reason": "repetition"}, {"finish_reason": "error"}],
+    [
+        {"logprobs": [-1.0]},
+        {"logprobs": [-1.0, float("nan")]},
+        {"logprobs": [-1.0, float("-inf")]},
+        {"finish_reason": "repetition"},
+        {"finish_reason": "error"},
+    ],
 )
 def test_outputs_that_do_not_fit_are_errors(keys):
     with pytest.raises(EngineError, match="issue 'i' sample 1"):
@@ -71,7 +76,8 @@ def spans(*parts):
 def test_version_spans():
     assert version_spans(None, 0, 3) == ()
     assert version_spans(spans(("1", 0, 2), ("2", 2, 2), ("3", 2, 5)), 5, 9) == (
-        VersionSpan(1, 0, 2), VersionSpan(3, 2, 5),
+        VersionSpan(1, 0, 2),
+        VersionSpan(3, 2, 5),
     )
 
 

@@ -33,8 +33,13 @@ def test_four_phases_then_proof_then_cache_then_label():
     engine = Recording()
     assert apply_snapshot(engine, "f", 3, "d").tensors == 5
     assert engine.calls == [
-        "check_snapshot", "start_weight_update", "update_weights", "finish_weight_update", "loaded_weights",
-        "reset", "version 3",
+        "check_snapshot",
+        "start_weight_update",
+        "update_weights",
+        "finish_weight_update",
+        "loaded_weights",
+        "reset",
+        "version 3",
     ]
 
 

@@ -35,9 +35,7 @@ class Rank:
 
     def step(self, engine, learner, step: int, *, minis: int = 1, masked: bool = False) -> dict[str, float]:
         streams = make_streams(step, rows=SERIES[step], masked=masked)
-        batches = rank_batches(
-            streams, batch_id=str(step), ranks=self.world, max_tokens=WIDTH, mini_batches=minis
-        )
+        batches = rank_batches(streams, batch_id=str(step), ranks=self.world, max_tokens=WIDTH, mini_batches=minis)
         return train_batch(engine, batches[self.rank], learner, TEMPERATURE)
 
     def meta(self, stage: int) -> checkpoint.CheckpointMeta:

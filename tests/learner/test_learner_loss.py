@@ -121,11 +121,26 @@ def test_fully_masked_and_empty_calls_give_zero():
 
 
 def test_summaries_are_means_a_token():
-    sums = {"tokens": 4.0, "drawn": 2.0, "parity_abs": 1.0, "parity_abs_max": 1.5, "clipped": 1.0, "capped": 2.0,
-            "importance": 5.0, "neg_logprob": 4.0}
+    sums = {
+        "tokens": 4.0,
+        "drawn": 2.0,
+        "parity_abs": 1.0,
+        "parity_abs_max": 1.5,
+        "clipped": 1.0,
+        "capped": 2.0,
+        "importance": 5.0,
+        "neg_logprob": 4.0,
+    }
     assert set(SUMS) < set(sums)
-    assert summarise(sums) == {"tokens": 4.0, "parity_mean": 0.5, "parity_max": 1.5, "clip_fraction": 0.25,
-                               "capped_fraction": 0.5, "importance_mean": 1.25, "entropy": 2.0}
+    assert summarise(sums) == {
+        "tokens": 4.0,
+        "parity_mean": 0.5,
+        "parity_max": 1.5,
+        "clip_fraction": 0.25,
+        "capped_fraction": 0.5,
+        "importance_mean": 1.25,
+        "entropy": 2.0,
+    }
 
 
 def test_token_logprobs_by_hand():

@@ -51,9 +51,9 @@ def test_no_rank_needs_two_more_micro_batches_than_its_tokens_do(lengths, ranks)
     plan = plan_micro_batches(lengths, ranks, 64)
     for micros in plan:
         full = [micro for micro in micros if micro]
-        assert all(
-            padded_tokens(lengths, left) + lengths[left[0]] > 64 for left in full[:-1]
-        ), "a micro-batch was closed although the next row would have fitted"
+        assert all(padded_tokens(lengths, left) + lengths[left[0]] > 64 for left in full[:-1]), (
+            "a micro-batch was closed although the next row would have fitted"
+        )
 
 
 def test_plan_by_hand():

@@ -23,8 +23,15 @@ def settings(folder: Path) -> RunConfig:
             "model": {"path": str(folder / "model")},
             "engine": {"max_model_len": 64},
             "rollout": {"max_new_tokens": 32, "temperature": 0.8},
-            "learner": {"ranks": 2, "zero_stage": 2, "lr": 1e-2, "micro_batch_tokens": 64, "checkpoint_every": 2,
-                        "max_failures": 1, "cpus_per_rank": 0.5},
+            "learner": {
+                "ranks": 2,
+                "zero_stage": 2,
+                "lr": 1e-2,
+                "micro_batch_tokens": 64,
+                "checkpoint_every": 2,
+                "max_failures": 1,
+                "cpus_per_rank": 0.5,
+            },
             "loop": {"step_deadline_s": 120},
         }
     )

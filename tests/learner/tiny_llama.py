@@ -17,8 +17,16 @@ def make_model(folder: Path, tied: bool = True) -> str:
 
     torch.manual_seed(7)
     config = LlamaConfig(
-        vocab_size=VOCABULARY, hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=2,
-        max_position_embeddings=64, tie_word_embeddings=tied, pad_token_id=2, bos_token_id=1, eos_token_id=2,
+        vocab_size=VOCABULARY,
+        hidden_size=32,
+        intermediate_size=64,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        max_position_embeddings=64,
+        tie_word_embeddings=tied,
+        pad_token_id=2,
+        bos_token_id=1,
+        eos_token_id=2,
     )
     LlamaForCausalLM(config).save_pretrained(folder)
     write_tokenizer(folder)
@@ -35,16 +43,12 @@ def write_tokenizer(folder: Path) -> None:
     (folder / "tokenizer_config.json").write_text('{"tokenizer_class": "PreTrainedTokenizerFast"}')
 
 
-def make_streams(
-    seed: int, rows: int = 7, prompt: int = 4, longest: int = 12, masked: bool = False
-) -> TokenStreams:
+def make_streams(seed: int, rows: int = 7, prompt: int = 4, longest: int = 12, masked: bool = False) -> TokenStreams:
     rng = np.random.default_rng(seed)
     prompts = rng.integers(1, prompt + 1, rows)
     responses = rng.integers(1, longest + 1, rows)
     return TokenStreams(
-        input_ids=tuple(
-            rng.integers(3, VOCABULARY, p + t) for p, t in zip(prompts, responses, strict=True)
-        ),
+        input_ids=tuple(rng.integers(3, VOCABULARY, p + t) for p, t in zip(prompts, responses, strict=True)),
         prompt_length=tuple(int(p) for p in prompts),
         advantages=tuple(rng.normal(size=t).astype(np.float32) for t in responses),
         behaviour_logprobs=tuple(rng.normal(-3.7, 0.2, size=t).astype(np.float32) for t in responses),

@@ -100,9 +100,7 @@ def outcomes(draw, correct=EITHER):
 
 
 groups = st.lists(outcomes(), min_size=2, max_size=8)
-strategies = st.builds(
-    build, st.sampled_from([{"name": "decs"}, {"name": "decs", "form": "paper"}, {"name": "grpo"}])
-)
+strategies = st.builds(build, st.sampled_from([{"name": "decs"}, {"name": "decs", "form": "paper"}, {"name": "grpo"}]))
 
 
 def advantages_of(strategy, group, width=20, max_length=40):
