@@ -105,7 +105,7 @@ def trace_page(browser: "Browser", html: Path, out: Path) -> list[Path]:
 
 def report_page(browser: "Browser", html: Path, out: Path) -> list[Path]:
     """The top of a run's report: verdict, accuracy against tokens, curves, with the numbers of one step."""
-    page = browser.new_page(viewport={"width": 1200, "height": 1320}, color_scheme="light", device_scale_factor=1.5)
+    page = browser.new_page(viewport={"width": 1200, "height": 1360}, color_scheme="light", device_scale_factor=1.5)
     page.goto(html.resolve().as_uri(), timeout=WAIT_MS)
     chart = page.locator("svg[data-chart=accuracy]")
     if chart.count():
