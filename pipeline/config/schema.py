@@ -161,7 +161,7 @@ class Judge(Section):
     path: str = "infra/models/judge"
     digest: str | None = None  # the weights the folder must hold; None: any that its manifest confirms
     backend: Literal["transformers", "vllm"] = "transformers"
-    max_tokens: Positive = 1024  # of problem, answer and segment; a longer one is not judged: counted as overlong
+    max_tokens: Positive = 511  # of problem, answer and segment; a longer one is not judged: counted as overlong
     gpu_memory_utilization: Share = 0.2  # vllm on a GPU
     cpus: Annotated[float, Field(ge=0)] = 0.25
     gpus: Annotated[float, Field(ge=0)] = 0
