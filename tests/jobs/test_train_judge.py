@@ -49,6 +49,7 @@ SMALL = (
     "judge_training.altered=200",
     "judge_training.short=200",
     "judge_training.short_steps=3",
+    "judge_training.validation=0.3",
     "judge_training.checkpoint_every=2",
     "judge_training.tokens_per_step=1024",
     "learner.ranks=2",
