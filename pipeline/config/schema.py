@@ -228,7 +228,47 @@ class Loop(Section):
 class Publish(Section):
     every: Positive = 10  # steps between snapshots that go to storage, the registry and the endpoint
     endpoint: bool = False  # hot-swap a running Serve application
+    gate: bool = False  # on: only what passes `gate` against the present champion is served
     parity_limit: Annotated[float, Field(gt=0)] = 1e-3
+
+    @model_validator(mode="after")
+    def _is_whole(self) -> "Publish":
+        if self.gate and not self.endpoint:
+            raise ValueError("publish.gate decides what the endpoint serves; set publish.endpoint too")
+        return self
+
+
+class Gate(Section):
+    """What a candidate must hold to be served: on the frozen problems (`problems.held_out`) against the champion, then,
+    with a part of the traffic, against the other replicas. A limit is crossed where the interval of a figure says so.
+    """
+
+    problems: Positive | None = None  # of the frozen ones, in turns from each source; None: all
+    samples: Positive = 1  # replies a problem
+    min_problems: Annotated[int, Field(ge=2)] = 50  # fewer decide nothing: refused
+    confidence: Annotated[float, Field(gt=0.5, lt=1)] = 0.95  # of intervals, drawn over problems
+    min_accuracy: Annotated[float, Field(gt=0, le=1)] = 0.01  # whatever the champion has
+    max_accuracy_drop: Share = 0.05  # point estimate; a smaller drop is refused too where the whole interval is below 0
+    max_tokens_ratio: Annotated[float, Field(ge=1)] = 1.25  # tokens a reply, candidate over champion
+    max_unknown_rate: Share = 0.05  # replies whose check failed
+    max_truncation_rate: Share = 0.2  # replies cut at the limit
+    parity_limit: Annotated[float, Field(gt=0)] | None = None  # nats; None: publish.parity_limit for a float32 engine
+    canary_replicas: Positive = 1
+    soak_s: Seconds = 30  # least time on a part of the traffic
+    look_every_s: Seconds = 1
+    min_canary_requests: NonNegative = 20  # fewer by the deadline: refused; latency and tokens are judged from then on
+    max_error_rate: Share = 0.01  # above that of the other replicas
+    max_latency_ratio: Annotated[float, Field(ge=1)] = 1.5  # p50 and p99 of seconds a reply, canary over the others
+    max_silence_s: Seconds = 15  # without an answer from a canary replica
+    replay: NonNegative = 80  # frozen problems sent by the command itself while it watches; 0: live traffic alone
+    deadline_s: Seconds = 300  # for a measurement during training, and for a canary beyond soak_s
+    keep_copies: NonNegative = 2  # local copies of snapshots beside those in use, champion, previous and candidate
+
+    @model_validator(mode="after")
+    def _is_whole(self) -> "Gate":
+        if self.problems is not None and self.problems < self.min_problems:
+            raise ValueError(f"gate.problems ({self.problems}) is below gate.min_problems ({self.min_problems})")
+        return self
 
 
 class Serve(Section):
@@ -344,6 +384,7 @@ class RunConfig(Section):
     learner: Learner = Learner()
     loop: Loop = Loop()
     publish: Publish = Publish()
+    gate: Gate = Gate()
     serve: Serve = Serve()
     evaluation: Evaluation = Evaluation()
     comparison: Comparison = Comparison()
