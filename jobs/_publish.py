@@ -9,7 +9,7 @@ import ray
 
 from pipeline.config import RunConfig, UserError, config_digest
 from pipeline.storage import open_storage
-from pipeline.tracking import TrackingError
+from pipeline.tracking import TrackingError, code_tags
 from serve import client
 
 logger = logging.getLogger(__name__)
@@ -53,6 +53,7 @@ class Publisher:
             digest=digest,
             step=step,
             config_digest=config_digest(self.cfg),
+            tags=code_tags(),  # a resumed run may go on with other code
         )
         self._ask("set_alias", "candidate", registered.number)
         return registered.number, uri

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.config import UserError
+from pipeline.tracking.code_state import ENV, code_state
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKED = ("pipeline", "jobs", "serve", "infra")  # all that a job imports or reads
@@ -58,7 +59,8 @@ def submit(dashboard: str, entrypoint: Sequence[str], job_id: str, env: dict[str
     logging.getLogger("ray").setLevel(logging.ERROR)  # it lists each file it leaves out, several times
     check_package(package())
     client = JobSubmissionClient(dashboard)
-    runtime_env = {"working_dir": str(ROOT), "excludes": EXCLUDES, "env_vars": {"PYTHONUNBUFFERED": "1", **(env or {})}}
+    told = {"PYTHONUNBUFFERED": "1", ENV: code_state(ROOT)}  # the package has no repository
+    runtime_env = {"working_dir": str(ROOT), "excludes": EXCLUDES, "env_vars": {**told, **(env or {})}}
     command = shlex.join(entrypoint)
     return Job(client, client.submit_job(entrypoint=command, submission_id=job_id, runtime_env=runtime_env))
 

@@ -2,8 +2,8 @@
 
 from pipeline.config.checks import Resources, check_model_folder, check_resources
 from pipeline.config.errors import UserError, nearest, user_error_in
-from pipeline.config.load import config_digest, load_config, to_yaml
-from pipeline.config.paths import ROOT, resolve_path, resolve_paths
+from pipeline.config.load import config_digest, load_config, plain_digest, to_yaml
+from pipeline.config.paths import ROOT, portable, resolve_path, resolve_paths
 from pipeline.config.schema import Columns, Evaluation, RunConfig, Source, WarmStart
 
 __all__ = [
@@ -20,6 +20,8 @@ __all__ = [
     "config_digest",
     "load_config",
     "nearest",
+    "plain_digest",
+    "portable",
     "resolve_path",
     "resolve_paths",
     "to_yaml",

@@ -39,7 +39,13 @@ def load_config(path: str | None, overrides: Iterable[str] = ()) -> RunConfig:
 def config_digest(cfg: RunConfig) -> str:
     """SHA-256 (hex) of the canonical JSON. Paths inside the repository count relative to it, so the same run has the
     same digest wherever the repository lies."""
-    plain = portable(cfg.model_dump(mode="json"))
+    return plain_digest(cfg.model_dump(mode="json"))
+
+
+def plain_digest(plain: dict[str, object], root: str | Path = ROOT) -> str:
+    """`config_digest` of a config kept as plain data, perhaps by another release (which had other options) or from a
+    repository that lay at `root`."""
+    plain = portable(plain, root)
     return hashlib.sha256(json.dumps(plain, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
 

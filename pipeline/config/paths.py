@@ -60,12 +60,12 @@ def _results_folder(path: str) -> Path:
         raise UserError(f"storage.uri: '{path}' cannot be a path ({error}); give another") from None
 
 
-def portable(value: object) -> object:
+def portable(value: object, root: str | Path = ROOT) -> object:
     """Nested plain data with every path under the repository root made relative to it."""
     if isinstance(value, dict):
-        return {key: portable(item) for key, item in value.items()}
+        return {key: portable(item, root) for key, item in value.items()}
     if isinstance(value, list):
-        return [portable(item) for item in value]
-    if isinstance(value, str) and value.startswith(f"{ROOT}/"):
-        return value[len(str(ROOT)) + 1 :]
+        return [portable(item, root) for item in value]
+    if isinstance(value, str) and value.startswith(f"{root}/"):
+        return value[len(str(root)) + 1 :]
     return value

@@ -15,6 +15,8 @@ from pipeline.loop.judging import judge_identity
 from pipeline.loop.progress import stall_line
 from pipeline.loop.remote import RunFailed, get
 from pipeline.loop.reporting import keep_report, measure
+from pipeline.loop.snapshots import start_digest
+from pipeline.tracking import code_tags
 
 logger = logging.getLogger(__name__)
 
@@ -175,6 +177,7 @@ def train(cfg: RunConfig, folder: Path, show: Show, make_publisher: Callable[[An
 def _start(cfg: RunConfig, actors: Actors, folder: Path, show: Show) -> str:
     show(f"starting {cfg.rollout.engines} rollout engines, the judge and the tracker")
     tags = {"config_digest": config_digest(cfg), "namespace": ray.get_runtime_context().namespace}
+    tags |= {"start_digest": start_digest(cfg.model.path), **code_tags()}
     plain = cfg.model_dump(mode="json")
     run_id = get(
         actors.tracker.start.remote(cfg.run.name, plain, tags, None, cfg.run.resume), 90, "the tracker to start"

@@ -1,6 +1,7 @@
 """The only room that imports MLflow (at `connect`, not before): runs, the registry, the metrics catalogue, reports."""
 
 from pipeline.tracking.catalogue import METRICS, CatalogueError, Metric, check, for_source, metric_name
+from pipeline.tracking.code_state import code_state, code_tags
 from pipeline.tracking.connection import TrackingError, tracking_uri
 from pipeline.tracking.figures import log_curves, run_figure, save_figure, summary_rows
 from pipeline.tracking.registry import Alias, RegisteredVersion, Registry
@@ -22,6 +23,8 @@ __all__ = [
     "Tracker",
     "TrackingError",
     "check",
+    "code_state",
+    "code_tags",
     "comparison_html",
     "comparison_text",
     "for_source",

@@ -128,7 +128,9 @@ def test_submit(monkeypatch):
     (sent,) = client.jobs
     assert sent["entrypoint"] == "python -m jobs.train 'run.name=a b'"
     assert sent["runtime_env"]["excludes"] == EXCLUDES and sent["runtime_env"]["working_dir"] == str(ROOT)
-    assert sent["runtime_env"]["env_vars"] == {"PYTHONUNBUFFERED": "1", "A": "1"}
+    env = sent["runtime_env"]["env_vars"]
+    assert env.pop("PIPELINE_CODE_STATE")
+    assert env == {"PYTHONUNBUFFERED": "1", "A": "1"}
 
 
 def test_a_package_too_large_is_not_submitted(monkeypatch):
