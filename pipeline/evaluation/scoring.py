@@ -10,7 +10,7 @@ from pipeline.evaluation.graders import Grader, grade_math
 from pipeline.grading import Verdict
 from pipeline.judge import PrefixRequest, PrefixResult
 from pipeline.problems import Problem
-from pipeline.traces import Marks, Thinking, Trace, answer_text, segment, segment_texts, split_thinking
+from pipeline.traces import Marks, Thinking, Trace, answer_text, closes_thinking, segment, segment_texts, split_thinking
 
 CORRECT = {Verdict.RIGHT: True, Verdict.WRONG: False, Verdict.UNKNOWN: None}
 
@@ -53,8 +53,14 @@ class ScoredTrace:
 
 
 def dissect(trace: Trace, marks: Marks) -> ScoredTrace:
-    """Splits one trace into thinking segments and answer; neither graded nor judged yet."""
+    """Splits one trace into thinking segments and answer; neither graded nor judged yet.
+
+    Where the prompt itself has closed the thinking (switched off in the chat template) the response is all answer, and
+    the prompt's tag is the one that was seen.
+    """
     thinking = split_thinking(trace.token_ids, marks)
+    if closes_thinking(trace.prompt_ids, marks):
+        return ScoredTrace(trace, (), think_length=0, answer_start=0, ends_seen=1 + thinking.ends_seen)
     segments = tuple(segment(trace.token_ids, marks)) if thinking.ends_seen else ()
     return ScoredTrace(trace, segments, thinking.think_length, thinking.answer_start, thinking.ends_seen)
 

@@ -6,10 +6,9 @@ from pipeline.traces.segment import prefix_length, segment
 from pipeline.traces.thinking import (
     Thinking,
     answer_text,
-    opens_thinking,
+    closes_thinking,
     segment_texts,
     split_thinking,
-    split_thinking_text,
     without_tags,
 )
 from pipeline.traces.trace import Group, Stop, Trace, VersionSpan
@@ -23,12 +22,11 @@ __all__ = [
     "Trace",
     "VersionSpan",
     "answer_text",
-    "opens_thinking",
+    "closes_thinking",
     "prefix_length",
     "segment",
     "segment_texts",
     "split_thinking",
-    "split_thinking_text",
     "token_offsets",
     "without_tags",
 ]

@@ -1,4 +1,4 @@
-"""Where thinking ends: on token ids (rewards, grading) and on text (judging, serving).
+"""Where thinking ends, on token ids, and the text of either part without its tags.
 
 Chat templates may end the prompt with the opening tag, so a response may hold the closing tag alone, both, or (with
 thinking switched off) neither.
@@ -11,6 +11,7 @@ from pipeline.traces.marks import Marks, as_marks
 from pipeline.traces.offsets import Offsets, Tokenizer, token_offsets
 
 THINK_START, THINK_END = "<think>", "</think>"
+PROMPT_TAIL = 32  # tokens: room for a tag in pieces and the white space after it
 
 
 @dataclass(frozen=True)
@@ -50,6 +51,17 @@ def split_at(token_ids: Sequence[int], marks: Marks, offsets: Offsets | None = N
     return Thinking(seen[0], seen[0] + 1, len(seen)) if seen else Thinking(length, length, 0)
 
 
+def closes_thinking(prompt_ids: Sequence[int], marks: Marks) -> bool:
+    """Whether a prompt [P] ends with the end-of-think tag (and white space), as where thinking is switched off.
+
+    A tag further up is text of the question and says nothing about the response.
+    """
+    if marks.tokenizer is None:
+        return bool(prompt_ids) and prompt_ids[-1] == marks.think_end_id
+    tail = list(prompt_ids[-PROMPT_TAIL:])
+    return marks.tokenizer.decode(tail, skip_special_tokens=False).rstrip().endswith(marks.think_end)
+
+
 def answer_text(token_ids: Sequence[int], thinking: Thinking, tokenizer: Tokenizer) -> str:
     """The text after the tag, special tokens left out; empty where the tag is missing. Never holds the prompt."""
     return tokenizer.decode(list(token_ids[thinking.answer_start :]), skip_special_tokens=True).strip()
@@ -65,26 +77,6 @@ def segment_texts(
     """What a judge reads for each segment: its own tokens decoded, without special tokens or tag text."""
     texts = (tokenizer.decode(list(token_ids[start:end]), skip_special_tokens=True) for start, end in segments)
     return [without_tags(text, think_start, think_end) for text in texts]
-
-
-def opens_thinking(prompt: str, think_start: str = THINK_START, think_end: str = THINK_END) -> bool:
-    """Whether a rendered prompt leaves thinking open (its last opening tag has no closing tag after it)."""
-    return prompt.rfind(think_start) > prompt.rfind(think_end)
-
-
-def split_thinking_text(
-    text: str, think_start: str = THINK_START, think_end: str = THINK_END, *, opened: bool = False
-) -> tuple[str, str]:
-    """A response's (reasoning, answer), both stripped and without tag text.
-
-    The first closing tag divides, whether or not the opening one is there. Without a closing tag the text is reasoning
-    if it begins with the opening tag or the prompt left thinking open (`opened`, see `opens_thinking`); else it is all
-    answer, as with thinking switched off.
-    """
-    before, tag, after = text.partition(think_end)
-    if not tag and not (opened or text.lstrip().startswith(think_start)):
-        before, after = "", text
-    return without_tags(before, think_start, think_end), without_tags(after, think_start, think_end)
 
 
 def without_tags(text: str, think_start: str = THINK_START, think_end: str = THINK_END) -> str:

@@ -3,6 +3,8 @@
 import asyncio
 
 import pytest
+from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
+from transformers import PreTrainedTokenizerFast
 
 from pipeline.config import Evaluation
 from pipeline.config.schema import Judge
@@ -10,11 +12,11 @@ from pipeline.evaluation import EndpointClient, dissect, score_traces
 from pipeline.evaluation.graders import grader_for
 from pipeline.evaluation.suites import Kind
 from pipeline.grading import Verdict
-from pipeline.judge import JudgeActor
+from pipeline.judge import ExactJudge, JudgeActor, JudgeItem
 from pipeline.loop.collect import Prompts
 from pipeline.problems import Problem
-from pipeline.problems.tiny_tokenizer import build_tokenizer
-from pipeline.traces import Marks, Stop, Trace, VersionSpan, answer_text, split_thinking
+from pipeline.problems.tiny_tokenizer import CHAT_TEMPLATE, build_tokenizer
+from pipeline.traces import Marks, Stop, Trace, VersionSpan, answer_text, segment_texts, split_thinking
 from tests.evaluation.fake_endpoint import serving
 
 TOKENIZER = build_tokenizer()
@@ -45,6 +47,35 @@ def test_a_number_in_the_prompt_is_never_the_answer():
     assert found.correct is False and found.prefix_length is None
     right = scored(problem, "So the answer is 42.\n</think>\nThe answer is \\boxed{42}.<eos>", ids)
     assert right.correct and right.prefix_length
+
+
+def by_bytes():
+    """A tokenizer that writes any text: a token for each byte, the tag's own, and the tiny world's template."""
+    core = Tokenizer(models.BPE({c: i for i, c in enumerate(sorted(pre_tokenizers.ByteLevel.alphabet()))}, []))
+    core.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    core.decoder = decoders.ByteLevel()
+    core.add_special_tokens([AddedToken("</think>", special=False)])
+    return PreTrainedTokenizerFast(tokenizer_object=core, chat_template=CHAT_TEMPLATE)
+
+
+def test_an_example_in_the_prompt_earns_nothing():
+    tokenizer = by_bytes()
+    problem = Problem("p", "What is 6 times 7? Do not guess 42 without working.", "42", "s")
+    prompt = tuple(Prompts(tokenizer, "Put the result in \\boxed{}, e.g. \\boxed{42}.", 500).ids(problem))
+    assert "\\boxed{42}" in tokenizer.decode(prompt)
+
+    def result(text):
+        ids = tuple(tokenizer.encode(text, add_special_tokens=False))
+        spans = (VersionSpan(0, 0, len(ids)),)
+        one = Trace("p", 0, prompt, ids, (0.0,) * len(ids), spans, Stop.EOS, text)
+        judge, marks = JudgeActor(Judge()), Marks.from_tokenizer(tokenizer)
+        (found,) = asyncio.run(score_traces([one], {"p": problem}, tokenizer, marks, judge))
+        asked = [JudgeItem(problem.prompt, "42", part) for part in segment_texts(ids, found.segments, tokenizer)]
+        return found.correct, found.prefix_length, ExactJudge().judge(asked)
+
+    assert result("I am not sure.") == (False, None, [])
+    assert result("I am not sure.</think>I am not sure.") == (False, None, [0.0])
+    assert result("So the answer is 42.</think>\\boxed{42}") == (True, 20, [1.0])
 
 
 @pytest.mark.parametrize("kind", [Kind.CHOICE, Kind.MATH])

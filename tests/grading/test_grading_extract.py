@@ -6,8 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pipeline.evaluation.graders import grade_math
 from pipeline.grading import Verdict, extract_answer, grade, grade_response, stated_answers
 from pipeline.judge import ExactJudge, JudgeItem
+from pipeline.problems import Problem
 
 BOXES = [
     ("12", r"First \boxed{7}, then finally \boxed{12}", True),
@@ -33,6 +35,7 @@ BOXES = [
 def test_every_reader_agrees(gold, text, right):
     assert (grade(text, gold) is Verdict.RIGHT) is right
     assert (grade_response(text, gold, ends_seen=1) is Verdict.RIGHT) is right
+    assert (grade_math(text, Problem("p", "", gold, "s"), 1) is Verdict.RIGHT) is right
     assert (ExactJudge().judge([JudgeItem("", gold, text)]) == [1.0]) is right
     stated = stated_answers(text)
     assert extract_answer(text) == (stated[-1] if stated else None)

@@ -58,6 +58,11 @@ def test_threads_all_get_the_verdict():
     assert counters()["unknown"] == 0
 
 
+def test_the_main_thread_gets_them_too():
+    verdicts = [grade(r"So we get \boxed{0.625}", r"\frac{5}{8}") for _ in range(64)]
+    assert verdicts == [Verdict.RIGHT] * 64 and counters()["unknown"] == 0
+
+
 def test_event_loops_are_not_held_up():
     async def both():
         return await asyncio.gather(*(grade_async(ANSWER, GOLD) for _ in range(8)))

@@ -74,6 +74,9 @@ def test_logprobs_do_not_depend_on_padding(engine):
     ids = torch.tensor([[11, 12, 21, 22, 2]])
     by_hand = (engine.module(ids).logits[0] / 0.7).log_softmax(-1)[[1, 2, 3], [21, 22, 2]]
     assert torch.allclose(together[:3], by_hand, atol=1e-5)
+    ids = torch.tensor([[11, PAD_IS_EOS, 12, 21, 3]])  # the prompt's own EOS is attended to
+    by_hand = (engine.module(ids).logits[0] / 0.7).log_softmax(-1)[[2, 3], [21, 3]]
+    assert torch.allclose(together[-2:], by_hand, atol=1e-5)
 
 
 def test_an_empty_micro_batch_gives_every_parameter_a_zero_gradient(engine):

@@ -89,6 +89,28 @@ def test_poison_at_masked_places_changes_nothing(dtype):
     assert all(math.isfinite(value) for value in [results[1][0], *results[1][1], *results[1][2].values()])
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("column", range(4))
+def test_a_log_ratio_that_overflows_at_a_masked_place_changes_nothing(dtype, column):
+    """New, old, behaviour or advantage alone: log-ratios of 150, infinity and NaN."""
+    mask = torch.tensor([True, False, False, False])
+    results = []
+    for poison in (0.0, torch.tensor([150.0, -math.inf, math.nan])):
+        rows = [torch.full((4,), value).to(dtype) for value in (-1.0, -1.2, -1.1, 0.5)]
+        rows[column][1:] = poison if isinstance(poison, float) else poison.to(dtype)
+        rows[0].requires_grad_()
+        with torch.autograd.set_detect_anomaly(True):
+            loss, metrics = ppo_clip_loss(*rows, mask, 1, **CLIPS)
+            loss.backward()
+        results.append((loss.item(), rows[0].grad.tolist(), {k: v.item() for k, v in metrics.items()}))
+    assert results[0] == results[1] and all(map(math.isfinite, [results[1][0], *results[1][1]]))
+
+
+def test_three_of_four_rows_masked_whole_leave_the_denominator_of_the_fourth():
+    loss, grad, metrics = run([-1.0] * 8, [-1.0] * 8, [-1.0] * 8, [2.0] * 8, [True] * 2 + [False] * 6)
+    assert loss == -2.0 and grad.tolist() == [-1.0] * 2 + [0.0] * 6 and metrics["tokens"] == 2
+
+
 def test_a_token_that_was_not_drawn_here_has_weight_one_or_its_given_probability():
     """Drawn, of unknown probability, put there with probability a half, and one that is masked."""
     new = torch.tensor([-1.0, -2.0, -0.5, -1.0], requires_grad=True)

@@ -62,6 +62,17 @@ def test_plan_by_hand():
     assert plan_micro_batches([], 2, 10) == [[], []]
 
 
+@pytest.mark.parametrize(
+    ("rows", "counts"),
+    [(14, [[3, 3, 1], [3, 3, 1]]), (7, [[3, 0], [3, 1]]), (2, [[1], [1]]), (1, [[1], [0]]), (0, [[], []])],
+)
+def test_tails_of_a_batch_over_two_ranks(rows, counts):
+    """Seven problems in pairs, seven alone, one pair, one row and none, three rows to a micro-batch."""
+    plan = plan_micro_batches([5] * rows, 2, 15)
+    assert [[len(micro) for micro in micros] for micros in plan] == counts
+    assert sorted(row for micros in plan for micro in micros for row in micro) == list(range(rows))
+
+
 def test_a_row_that_fits_nowhere_is_refused():
     with pytest.raises(UserError, match="11 tokens does not fit into learner.micro_batch_tokens=10"):
         plan_micro_batches([3, 11], 2, 10)

@@ -1,13 +1,14 @@
 """One step's batch: rounds of sampling, what is asked of the engines, and where every issue ends up."""
 
 import asyncio
+import json
 
 import pytest
 
-from pipeline.config import UserError
+from pipeline.config import Source, UserError
 from pipeline.curriculum import BatchNotFilled
 from pipeline.loop.collect import Prompts, regroup
-from pipeline.problems import Problem, sample_seed
+from pipeline.problems import Problem, load_problems, sample_seed
 from pipeline.traces import Group
 from pipeline.tracking import check
 from tests.loop.builders import TOKENIZER, FakeEngine, Fakes, scored, trace
@@ -36,6 +37,24 @@ def test_prompt_ends_where_the_model_begins_to_think():
     assert TOKENIZER.decode(Prompts(TOKENIZER, "Let me", 100).ids(PROBLEM)).startswith(
         "<|user|>What is 4 + 3?\nLet me<"
     )
+
+
+def test_all_shapes_of_a_data_set_give_the_same_chat_text(tmp_path):
+    """Text, messages, nested answers, another order and further columns."""
+    user, system = {"role": "user", "content": "What is 4 + 3?"}, {"role": "system", "content": "Be short."}
+    shapes = [
+        ({"prompt": user["content"], "gold": "7"}, {}),
+        ({"answer": "7", "question": user["content"]}, {"prompt": "question", "gold": "answer"}),
+        ({"prompt": [system, user], "reward_model": {"ground_truth": "7"}}, {"gold": "reward_model.ground_truth"}),
+        ({"extra": None, "gold": 7, "solution": "so \\boxed{7}", "prompt": user["content"]}, {}),
+    ]
+    texts = set()
+    for number, (row, columns) in enumerate(shapes):
+        file = tmp_path / f"{number}.jsonl"
+        file.write_text("".join(json.dumps(row).replace("4", n) + "\n" for n in "456"))
+        problems = load_problems([Source(kind="jsonl", path=str(file), columns=columns)], 0)
+        texts.add(tuple(TOKENIZER.decode(Prompts(TOKENIZER, "", 100).ids(problem)) for problem in problems))
+    assert texts == {tuple(f"<|user|>What is {n} + 3?<|assistant|><think>\n" for n in "456")}
 
 
 def test_prompts_that_leave_no_room_are_left_out():
@@ -110,6 +129,37 @@ def test_a_batch_that_cannot_be_filled(tmp_path):
     with pytest.raises(BatchNotFilled, match="only 0 of 4 groups .* after 2 rounds"):
         collect(fakes)
     assert fakes.controller.collector.ledger.counts()["scored"] == len(fakes.asked) == 4 + 5
+
+
+TEN = ["problems.train.0.size=10", "rollout.group_size=4", "rollout.prompts_per_step=4", "curriculum.max_rounds=3"]
+
+
+def test_ten_prompts_that_are_never_right(tmp_path):
+    fakes = Fakes(tmp_path, *TEN, verdicts=by_number("----"))
+    with pytest.raises(BatchNotFilled, match=r"only 0 of 4 groups .* after 3 rounds .*14 all_wrong"):
+        collect(fakes)
+
+
+def test_one_prompt_in_ten_that_is_sometimes_right(tmp_path):
+    mixed = load_problems(Fakes(tmp_path, *TEN).cfg.problems.train, 0)[0].id
+
+    def verdicts(request):
+        return [request.problem_id == mixed and i == 0 for i in range(request.n)]
+
+    with pytest.raises(BatchNotFilled, match=r"only [1-3] of 4 groups .* after 3 rounds"):
+        collect(Fakes(tmp_path, *TEN, verdicts=verdicts))
+    found = collect(Fakes(tmp_path, *TEN, "curriculum.min_batch_share=0.25", verdicts=verdicts))
+    count = len(found.groups)
+    assert 1 <= count < 4 and {group.problem.id for group in found.groups} == {mixed}
+    assert found.streams.tokens == sum(t.length for g in found.groups for t in g.traces)  # what the loss divides by
+
+
+def test_a_limit_that_is_nothing_is_refused_and_none_is_the_default(tmp_path):
+    with pytest.raises(UserError, match="curriculum.max_rounds is 0; it must be a whole number above 0"):
+        Fakes(tmp_path, *TEN[:-1], "curriculum.max_rounds=0")
+    fakes = Fakes(tmp_path, *TEN[:-1], verdicts=by_number("----"))
+    with pytest.raises(BatchNotFilled, match="after 10 rounds"):
+        collect(fakes)
 
 
 def test_a_schedule_counts_training_steps_not_rounds_of_sampling(tmp_path):

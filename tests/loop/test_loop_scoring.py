@@ -64,6 +64,17 @@ def test_streams_row_by_row():
     assert np.allclose([row[0] for row in streams.advantages[2:]], [-np.sqrt(0.5), np.sqrt(0.5)], atol=1e-5)
 
 
+def test_groups_of_one_batch_do_not_influence_each_other():
+    """All right, and one right of four, with spreads of 0 and 0.5."""
+    groups = [
+        group(*(scored(True, 2, think=1) for _ in range(4)), issue="0/a"),
+        group(*(scored(i == 3, 2, think=1, problem="b") for i in range(4)), issue="0/b"),
+    ]
+    streams = to_streams(groups, [token_signals(made, Grpo(), 12)[1] for made in groups])
+    first = [row[0] for row in streams.advantages]
+    assert first[:4] == [0, 0, 0, 0] and np.allclose(first[4:], [-0.5, -0.5, -0.5, 1.5], atol=1e-4)
+
+
 def test_groups_and_advantages_must_match():
     with pytest.raises(ValueError):
         to_streams([group(scored(True), scored(False))], [])

@@ -177,6 +177,34 @@ def test_missing_ids_are_stable(tmp_path):
     assert "no id in column 'id' of row 1" in error(tmp_path, [{**rows[0], "id": "k"}, rows[1]], columns={"id": "id"})
 
 
+def test_a_set_with_every_kind_of_clash(tmp_path, caplog):
+    """Eight rows: two share an id, two a prompt with answers 5 and 6, one is held out too, and one lacks its id."""
+    rows = [{"id": f"r{i}", "prompt": f"q{i}", "gold": str(i)} for i in range(8)]
+    rows[1]["id"], rows[3]["prompt"] = "r0", "q2"
+    rows[2]["gold"], rows[3]["gold"] = "5", "6"
+    assert "same id for different problems" in error(tmp_path, rows, columns={"id": "id"})
+    assert "same prompt with different answers" in error(tmp_path, rows)
+    left = load(tmp_path, rows, columns={"id": "id"}, bad_rows="drop")
+    assert {p.id: (p.prompt, p.gold) for p in left} == {f"r{i}": (f"q{i}", str(i)) for i in range(4, 8)}
+    held_out = load(tmp_path, [{"prompt": "q7", "gold": "7"}, {"prompt": "new", "gold": "1"}], name="held_out")
+    assert overlap(left, held_out) == ["q7"] and "1 of 2 held-out prompts" in caplog.text
+    del rows[5]["id"]
+    assert "no id in column 'id' of row 5" in error(tmp_path, rows, columns={"id": "id"})
+    without = [load(tmp_path, rows, bad_rows="drop") for _ in range(2)]
+    assert without[0] == without[1] and len({p.id for p in without[0]}) == 6
+
+
+@pytest.mark.slow
+def test_any_script_goes_through_ray_unchanged(tmp_path, local_ray):
+    def seen(problems):
+        return [hashlib.sha256((p.prompt + p.gold).encode()).hexdigest() for p in problems]
+
+    problems = load(tmp_path, [{"prompt": q, "gold": a} for q, a in UNICODE])
+    there = local_ray.remote(seen).options(num_cpus=0).remote(problems)
+    assert local_ray.get(there, timeout=120) == seen(problems)
+    assert local_ray.get(local_ray.put(problems), timeout=60) == problems
+
+
 UNICODE = [
     ("答案是 \\boxed{６４}", "６４"),
     ("x\u200f = 12\u200e?", "\u200f12"), ("🙂👩‍👩‍👧 + 1", "🙂"), ("e\u0301 or é", "٤٢"),

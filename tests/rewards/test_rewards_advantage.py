@@ -49,6 +49,26 @@ def test_seven_against_one_under_every_baseline(baseline, few, many):
     np.testing.assert_allclose(advantages[:, 0], [few] * 7 + [many], atol=1e-4)
 
 
+@pytest.mark.parametrize(
+    ("baseline", "one", "others"),
+    [
+        ("group_std", 1.5, -0.5),  # over the sample spread of 0.5, not the population's 0.433
+        ("group_mean", 0.75, -0.25),
+        ("leave_one_out", 1.0, -1 / 3),
+        ("none", 1.0, 0.0),
+    ],
+)
+def test_one_right_of_four_under_every_baseline(baseline, one, others):
+    advantages = group_advantages(np.array([[1.0], [0], [0], [0]], np.float32), [1] * 4, baseline)
+    np.testing.assert_allclose(advantages[:, 0], [one] + [others] * 3, atol=1e-4)
+
+
+@pytest.mark.parametrize("baseline", ["group_std", "group_mean", "leave_one_out", "none"])
+def test_a_single_sample_is_refused_under_every_baseline(baseline):
+    with pytest.raises(UserError, match="rollout.group_size"):
+        group_advantages(np.ones((1, 1), np.float32), [1], baseline)
+
+
 def test_an_unknown_baseline_is_refused():
     with pytest.raises(UserError, match="'group_men' is unknown; did you mean 'group_mean'"):
         group_advantages(np.ones((2, 1)), [1, 1], "group_men")
