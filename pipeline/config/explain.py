@@ -112,6 +112,11 @@ def sentence(error: ErrorDetails, source: str) -> str:
     loc = place(error)
     key = dotted(loc)
     if error["type"] == "extra_forbidden":
+        from pipeline.config.option_catalogue import advice  # read only when a key is wrong
+
+        known_elsewhere = advice(loc, error["input"])
+        if known_elsewhere:
+            return f"{source}: {known_elsewhere}"
         return f"{source}: unknown key '{key}'{nearest(str(loc[-1]), _known_names(loc[:-1]))}"
     if error["type"] == "value_error":
         text = str(error["ctx"]["error"])

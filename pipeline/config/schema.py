@@ -282,6 +282,98 @@ class Serve(Section):
     start_deadline_s: Seconds = 300
 
 
+class KvCache(Section):
+    """The endpoint's KV cache; its size and blocks are `engine`'s."""
+
+    dtype: Literal["auto", "float16", "bfloat16", "fp8", "fp8_e4m3", "fp8_e5m2", "int8_per_token_head"] = "auto"
+    prefix_cache: bool = True
+    prefix_hash: Literal["sha256", "sha256_cbor", "xxhash", "xxhash_cbor"] = "sha256"
+
+
+class Batching(Section):
+    """What one step of the endpoint's engines may hold. None and 0 leave the choice to vLLM."""
+
+    max_num_batched_tokens: Positive | None = None  # a step's tokens, all requests together
+    max_num_active_seqs: Positive | None = None  # sequences admitted at once; None: engine.max_num_seqs
+    long_prefill_token_threshold: NonNegative = 0  # a step's tokens of one long prompt; 0: no limit
+    long_prefill_token_threshold_adaptive: bool = False  # raises the limit to a fair share of the step
+
+
+class Admission(Section):
+    """When a replica's engine refuses a request, and in which order the others wait."""
+
+    max_requests: Positive | None = None  # in flight, running or waiting
+    max_prefill_tokens: Positive | None = None  # of prompts not yet computed
+    policy: Literal["fcfs", "priority"] = "fcfs"  # priority: a request's `priority`, lower first
+
+
+class Speculation(Section):
+    """Who drafts tokens that the served model then verifies; exact in distribution. An option that the method does not
+    read is an error."""
+
+    method: Literal["none", "ngram", "suffix", "draft_model", "eagle", "eagle3", "mtp"] = "none"
+    k_max: Positive | None = None  # most tokens drafted a step
+    model: str | None = None  # folder of the draft model or head; mtp: None for the heads inside the served model
+    prompt_lookup_min: Positive | None = None  # ngram: shortest and longest phrase looked for; None: 5
+    prompt_lookup_max: Positive | None = None
+    table: list[tuple[Positive, Positive, NonNegative]] = []  # [from, to, k] by a step's requests; empty: always k_max
+
+    @model_validator(mode="after")
+    def _is_whole(self) -> "Speculation":
+        given = self.model_fields_set - {"method"}
+        reads = {"k_max", "model", "prompt_lookup_min", "prompt_lookup_max", "table"}
+        reads -= {"prompt_lookup_min", "prompt_lookup_max"} if self.method != "ngram" else {"model"}
+        reads -= {"none": reads, "suffix": {"model", "table"}}.get(self.method, set())
+        idle = sorted(name for name in given - reads if getattr(self, name) not in (None, []))
+        if idle:
+            why = "; suffix decoding sets its own length for each request" if idle == ["table"] else ""
+            raise ValueError(f"{idle[0]} does nothing with method '{self.method}'{why}; remove it")
+        if self.method not in ("none", "suffix") and self.k_max is None:
+            raise ValueError(f"method '{self.method}' needs k_max, the most tokens drafted a step, such as 4")
+        if self.method in ("draft_model", "eagle", "eagle3") and not self.model:
+            raise ValueError(f"method '{self.method}' needs model, the folder of what drafts")
+        low, high = self.prompt_lookup_min, self.prompt_lookup_max
+        if low and high and low > high:
+            raise ValueError(f"prompt_lookup_min ({low}) is above prompt_lookup_max ({high})")
+        before = 0
+        for start, end, k in self.table:
+            if start != before + 1 or end < start:
+                raise ValueError(
+                    f"table: [{start}, {end}, {k}] must start at {before + 1} and end no earlier; rows follow on"
+                )
+            if k > (self.k_max or 0):
+                raise ValueError(f"table: {k} tokens in [{start}, {end}, {k}] are more than k_max ({self.k_max})")
+            before = end
+        return self
+
+
+class Quant(Section):
+    """Weights rounded while they are loaded. A checkpoint that is quantised already says so itself."""
+
+    weights: Literal["none", "fp8_per_tensor", "fp8_per_channel", "fp8_per_block", "int8_per_channel_weight_only"] = (
+        "none"
+    )
+
+
+class Reasoning(Section):
+    """How thinking is told from the answer, and where a request's thinking_token_budget counts.
+
+    A parser brings its own marks, and vLLM fails on others beside it; start and end are for models without a parser.
+    """
+
+    parser: str | None = "deepseek_r1"  # text up to </think> is thinking, also when the prompt opened it
+    start: str | None = None
+    end: str | None = None
+
+    @model_validator(mode="after")
+    def _is_whole(self) -> "Reasoning":
+        if bool(self.start) != bool(self.end):
+            raise ValueError("start and end belong together; set both or neither")
+        if self.parser and self.start:
+            raise ValueError(f"the parser '{self.parser}' brings its own marks; remove start and end, or the parser")
+        return self
+
+
 class Evaluation(Section):
     """How a model is measured. A benchmark brings its own sampling; what the command line sets goes before it."""
 
@@ -386,6 +478,12 @@ class RunConfig(Section):
     publish: Publish = Publish()
     gate: Gate = Gate()
     serve: Serve = Serve()
+    kv: KvCache = KvCache()
+    batching: Batching = Batching()
+    admission: Admission = Admission()
+    speculation: Speculation = Speculation()
+    quant: Quant = Quant()
+    reasoning: Reasoning = Reasoning()
     evaluation: Evaluation = Evaluation()
     comparison: Comparison = Comparison()
     warm_start: WarmStart = WarmStart()
