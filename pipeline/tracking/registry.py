@@ -111,7 +111,8 @@ class Registry:
 
     def set_alias(self, alias: str, number: int) -> None:
         """Point `alias` at a version. Where the champion moves, the old one becomes `previous` first, so that a crash
-        in between leaves a way back; naming the present champion again changes nothing."""
+        in between leaves a way back; naming the present champion again changes nothing. So pointing the champion at
+        `previous` exchanges the two."""
         alias = _alias(alias)
         current = self.aliases()
         if current.get(alias) == number:
@@ -119,6 +120,17 @@ class Registry:
         if alias == Alias.CHAMPION and Alias.CHAMPION in current:
             self._point(Alias.PREVIOUS, current[Alias.CHAMPION])
         self._point(alias, number)
+
+    def tag(self, number: int, tags: Mapping[str, str]) -> None:
+        """Tag a version; a later value of the same tag replaces the earlier one."""
+        for key, value in tags.items():
+            clean, short = clean_key(key), cut(str(value), MAX_TAG)
+            self._do(
+                f"set tag {clean}",
+                lambda clean=clean, short=short: self._client.set_model_version_tag(
+                    self.name, str(number), clean, short
+                ),
+            )
 
     def _point(self, alias: str, number: int) -> None:
         self._do(

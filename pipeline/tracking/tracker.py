@@ -246,6 +246,10 @@ class Tracker:
         """Point candidate, champion or previous at registered version `number` (see `Registry.set_alias`)."""
         self.registry.set_alias(alias, number)
 
+    def tag_version(self, number: int, tags: Mapping[str, str]) -> None:
+        """Tag registered version `number`."""
+        self.registry.tag(number, tags)
+
     def served_version(self) -> RegisteredVersion | None:
         """What the endpoint must answer with, None before the first champion."""
         return self.registry.served()

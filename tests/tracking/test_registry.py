@@ -45,6 +45,16 @@ def test_the_champion_leaves_its_place_to_previous(tracker, store):
     assert Registry.open(store, tracker.registry.name).served().version == 1
 
 
+def test_a_version_takes_tags_and_keeps_its_own(tracker):
+    number = register(tracker, 4).number
+    tracker.tag_version(number, {"gate.decision": "refused", "gate.reason": "x" * 3000})
+    tracker.registry.tag(number, {"gate.decision": "promoted"})
+    tags = tracker._client.get_model_version(tracker.registry.name, str(number)).tags
+    assert tags["gate.decision"] == "promoted" and len(tags["gate.reason"]) == 1000 and tags["version"] == "4"
+    with pytest.raises(TrackingError, match="cannot set tag gate.decision"):
+        tracker.registry.tag(9, {"gate.decision": "x"})
+
+
 def test_wrong_names_and_missing_versions_are_named(tracker):
     with pytest.raises(UserError, match="no alias 'champoin'.*did you mean 'champion'"):
         tracker.set_alias("champoin", 1)
