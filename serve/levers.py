@@ -1,0 +1,62 @@
+"""From the endpoint's levers in a run's config to vLLM's engine arguments. What must not reach vLLM: `lever_checks`."""
+
+from typing import Any
+
+from pipeline.config import RunConfig, resolve_path
+from pipeline.engine.options import CPU_BATCHED_TOKENS, Device
+from serve.lever_checks import check_levers, refusals, sampling_refusals
+
+SECTIONS = ("kv", "batching", "admission", "speculation", "quant", "reasoning")
+
+__all__ = ["budget_tokens", "check_levers", "engine_levers", "lever_sections", "refusals", "sampling_refusals"]
+
+
+def engine_levers(cfg: RunConfig) -> dict[str, Any]:
+    """Keyword arguments of vLLM's `EngineArgs`, plain JSON; what is left to vLLM is not among them."""
+    kv, batching, admission, reasoning = cfg.kv, cfg.batching, cfg.admission, cfg.reasoning
+    threshold = batching.long_prefill_token_threshold
+    chosen = {
+        "kv_cache_dtype": kv.dtype,
+        "enable_prefix_caching": kv.prefix_cache,
+        "prefix_caching_hash_algo": kv.prefix_hash,
+        "max_num_batched_tokens": batching.max_num_batched_tokens,
+        "max_num_active_seqs": batching.max_num_active_seqs,
+        "long_prefill_token_threshold": threshold or None,
+        "long_prefill_token_threshold_adaptive": (batching.long_prefill_token_threshold_adaptive or None),
+        "max_num_queued_reqs": admission.max_requests,
+        "max_num_queued_tokens": admission.max_prefill_tokens,
+        "scheduling_policy": admission.policy,
+        "speculative_config": _speculative(cfg),
+        "quantization": None if cfg.quant.weights == "none" else cfg.quant.weights,
+        "reasoning_parser": reasoning.parser or "",
+        "reasoning_config": (
+            {"reasoning_start_str": reasoning.start, "reasoning_end_str": reasoning.end} if reasoning.start else None
+        ),
+    }
+    return {name: value for name, value in chosen.items() if value is not None}
+
+
+def _speculative(cfg: RunConfig) -> dict[str, Any] | None:
+    spec = cfg.speculation
+    if spec.method == "none":
+        return None
+    chosen = {
+        "method": spec.method,
+        "num_speculative_tokens": spec.k_max,
+        "model": str(resolve_path(spec.model)) if spec.model else None,
+        "prompt_lookup_min": spec.prompt_lookup_min,
+        "prompt_lookup_max": spec.prompt_lookup_max,
+        "num_speculative_tokens_per_batch_size": [list(row) for row in spec.table] or None,
+    }
+    return {name: value for name, value in chosen.items() if value is not None}
+
+
+def lever_sections(cfg: RunConfig) -> dict[str, Any]:
+    """The levers as plain data, for a Serve config's `args`; `RunConfig(**sections)` has them again."""
+    return {name: getattr(cfg, name).model_dump(mode="json") for name in SECTIONS}
+
+
+def budget_tokens(cfg: RunConfig, device: Device) -> int | None:
+    """A step's token budget as the engine will have it; None where vLLM chooses."""
+    asked = cfg.batching.max_num_batched_tokens
+    return asked or (max(CPU_BATCHED_TOKENS, cfg.engine.max_model_len) if device == "cpu" else None)
