@@ -4,6 +4,7 @@ from pipeline.tracking.catalogue import METRICS, CatalogueError, Metric, check, 
 from pipeline.tracking.code_state import code_state, code_tags
 from pipeline.tracking.connection import TrackingError, tracking_uri
 from pipeline.tracking.figures import log_curves, run_figure, save_figure, summary_rows
+from pipeline.tracking.provenance import Provenance, RunFacts
 from pipeline.tracking.registry import Alias, RegisteredVersion, Registry
 from pipeline.tracking.trace_report import comparison_html, trace_report_html
 from pipeline.tracking.trace_text import comparison_text
@@ -16,8 +17,10 @@ __all__ = [
     "CatalogueError",
     "Metric",
     "Part",
+    "Provenance",
     "RegisteredVersion",
     "Registry",
+    "RunFacts",
     "TokenView",
     "TraceView",
     "Tracker",
