@@ -1,13 +1,17 @@
-"""Pictures for the documentation: a run in the MLflow UI, a page of traces, and the report of a run.
+"""Pictures for the documentation: a run in the MLflow UI, a page of traces, the report of a run, the endpoint's page.
 
     python docs/make_screenshots.py --mlflow http://127.0.0.1:5000 --run RUN_ID --traces traces.html \
-        --report runs/NAME/report.html --out docs/images
+        --report runs/NAME/report.html --endpoint http://127.0.0.1:8000 --out docs/images
+
+The endpoint's page is taken from a live endpoint: it is asked a problem; where it serves two versions, both are asked.
+An endpoint with keys needs one with the scope admin, in the environment variable ENDPOINT_KEY.
 
 Needs Chromium and the playwright package. Exit code 2 with one sentence when something is missing.
 """
 
 import argparse
 import json
+import os
 import shutil
 import sys
 import tempfile
@@ -117,6 +121,32 @@ def report_page(browser: "Browser", html: Path, out: Path) -> list[Path]:
     return [made]
 
 
+def endpoint_page(browser: "Browser", endpoint: str, key: str, out: Path) -> list[Path]:
+    """A live endpoint's page after a reply (of both versions where it serves two), with the gauges of its replicas."""
+    try:
+        urllib.request.urlopen(f"{endpoint}/ui", timeout=10).close()
+    except OSError as error:
+        raise Missing(f"no endpoint's page answers at {endpoint}/ui ({error}); check --endpoint") from error
+    page = browser.new_page(viewport={"width": 1280, "height": 860}, color_scheme="light", device_scale_factor=1.5)
+    page.set_default_timeout(WAIT_MS)
+    if key:
+        page.add_init_script(f"sessionStorage.setItem('endpoint-key', {json.dumps(key)})")
+    page.goto(f"{endpoint}/ui")
+    page.locator("#send:enabled").wait_for()
+    page.locator(".replica").first.wait_for()
+    page.wait_for_timeout(5000)  # each look may hear of one replica alone
+    compared = page.locator("#compare").is_enabled()
+    if compared:
+        page.locator("#compare").check()
+    page.locator("#examples button").first.click()
+    page.locator("article.reply[data-state=done]").nth(int(compared)).wait_for()
+    page.wait_for_timeout(3000)  # until the gauges count the reply
+    made = out / "ui.png"
+    page.screenshot(path=made)
+    page.close()
+    return [made]
+
+
 def fetch_traces(mlflow: str, run: str, artifact: str, folder: Path) -> Path:
     """Download a page of traces from the run's artifacts."""
     target = folder / "traces.html"
@@ -151,6 +181,8 @@ def make(arguments: argparse.Namespace) -> list[Path]:
                 made += trace_page(browser, html, arguments.out)
             if arguments.report:
                 made += report_page(browser, arguments.report, arguments.out)
+            if arguments.endpoint:
+                made += endpoint_page(browser, arguments.endpoint, os.environ.get("ENDPOINT_KEY", ""), arguments.out)
             if arguments.run:
                 made += mlflow_pages(browser, arguments.mlflow, arguments.run, arguments.out)
         except Late as error:
@@ -168,11 +200,13 @@ def parse(argv: list[str]) -> argparse.Namespace:
     parser.add_argument("--traces", type=Path, help="a page of traces on this machine")
     parser.add_argument("--report", type=Path, help="the report of a run on this machine")
     parser.add_argument("--artifact", help="a page of traces among the run's artifacts, such as traces/step_00029.html")
+    parser.add_argument("--endpoint", help="address of a live endpoint whose page to show")
     parser.add_argument("--out", type=Path, default=Path("docs/images"))
     arguments = parser.parse_args(argv)
     arguments.mlflow = arguments.mlflow.rstrip("/")
-    if not (arguments.run or arguments.traces or arguments.report):
-        parser.error("nothing to show; give --run, --traces or --report")
+    if not (arguments.run or arguments.traces or arguments.report or arguments.endpoint):
+        parser.error("nothing to show; give --run, --traces, --report or --endpoint")
+    arguments.endpoint = arguments.endpoint and arguments.endpoint.rstrip("/")
     if arguments.artifact and not arguments.run:
         parser.error("--artifact needs --run")
     return arguments
