@@ -91,8 +91,8 @@ def _batching(cfg: RunConfig, device: Device) -> Iterator[str]:
         )
     if device == "cpu" and tokens is not None and tokens < engine.max_model_len:
         yield (
-            f"batching.max_num_batched_tokens ({tokens}) is below engine.max_model_len ({engine.max_model_len}), and on "
-            "CPU no prompt is computed in chunks, so a longer one would never start: raise the first or lower the second"
+            f"batching.max_num_batched_tokens ({tokens}) is below engine.max_model_len ({engine.max_model_len}); on "
+            "CPU no prompt is computed in chunks: a longer one would never start; raise the first or lower the second"
         )
     if active is not None and active > engine.max_num_seqs:
         yield f"batching.max_num_active_seqs ({active}) is above engine.max_num_seqs ({engine.max_num_seqs})"

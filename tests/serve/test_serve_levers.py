@@ -108,7 +108,7 @@ def test_levers_survive_a_serve_config():
         ("kv.dtype=int8_per_token_head", "generates garbage"),
         ("quant.weights=int8_per_channel_weight_only", "accepted on CPU and not applied"),
         ("quant.weights=fp8_per_tensor", "fails in vLLM's CPU kernels"),
-        ("batching.max_num_batched_tokens=511", "below engine.max_model_len (512), and on CPU"),
+        ("batching.max_num_batched_tokens=511", "below engine.max_model_len (512); on CPU"),
         ("batching.long_prefill_token_threshold=64", "on CPU it must be 0"),
         ("batching.long_prefill_token_threshold_adaptive=true", "does nothing while"),
         ("batching.max_num_active_seqs=129", "above engine.max_num_seqs (128)"),
