@@ -1,5 +1,7 @@
 // Arithmetic of tokens, without a page.
 
+export const count = (number, name = "token") => `${number} ${name}${number === 1 ? "" : "s"}`;
+
 /**
  * Tokens of thinking and of the answer. `chunks` counts the pieces that arrived; the engine sends one a token, or a few
  * tokens in one when it is ahead of the connection. `usage` (OpenAI's, with the last chunk) replaces them: its total is
@@ -25,9 +27,9 @@ export const conclusion = (text) => [...text.matchAll(/\\boxed\{([^{}]*)\}/g)].a
 export function difference(one, other) {
   const fewer = other.thinking - one.thinking;
   const share = other.thinking ? ` (${one.thinking} against ${other.thinking}, ${percent(-fewer / other.thinking)})` : "";
-  const thought = fewer ? `${Math.abs(fewer)} thinking tokens ${fewer > 0 ? "fewer" : "more"}${share}` : "as many thinking tokens";
+  const thought = fewer ? `${count(Math.abs(fewer), "thinking token")} ${fewer > 0 ? "fewer" : "more"}${share}` : "as many thinking tokens";
   const answer = one.answer - other.answer;
-  const words = answer ? `${Math.abs(answer)} answer tokens ${answer > 0 ? "more" : "fewer"}` : "as many answer tokens";
+  const words = answer ? `${count(Math.abs(answer), "answer token")} ${answer > 0 ? "more" : "fewer"}` : "as many answer tokens";
   const saved = other.seconds - one.seconds;
   const time = Math.abs(saved) < 0.05 ? "as fast" : `${Math.abs(saved).toFixed(1)} s ${saved > 0 ? "faster" : "slower"}`;
   const same = conclusion(one.text) === conclusion(other.text) ? "the same answer" : "another answer";

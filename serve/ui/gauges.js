@@ -2,13 +2,14 @@
 // heard is kept by replica, and one that was not heard of for a while is shown as such, then forgotten.
 import { ask, key, Refused } from "./api.js";
 import { Chart } from "./chart.js";
-import { between } from "./counts.js";
+import { between, count } from "./counts.js";
 import { element, find } from "./dom.js";
 
 const EVERY_MS = 2000, TIMEOUT_MS = 5000, QUIET_MS = 12_000, GONE_MS = 60_000;
 const NEEDS_KEY = "These gauges need a key with the scope admin.";
 
-const markOf = ({ version, digest }) => `v${version}-${String(digest ?? "").slice(0, 8)}`;
+const NONE = "no weights yet"; // what a replica serves before its first ones are confirmed
+const markOf = ({ version, digest }) => (version === null ? NONE : `v${version}-${digest.slice(0, 8)}`);
 const number = (value, digits = 0) => (Number.isFinite(value) ? value.toFixed(digits) : "–");
 
 export class Gauges {
@@ -32,8 +33,8 @@ export class Gauges {
 
   /** The replicas heard of lately: [{mark, canary}]. */
   replicas() {
-    const lately = performance.now() - QUIET_MS;
-    return [...this.#known.values()].filter(({ at }) => at >= lately).map(({ mark, state }) => ({ mark, canary: state.canary }));
+    const lately = performance.now() - QUIET_MS, serving = ({ at, mark }) => at >= lately && mark !== NONE;
+    return [...this.#known.values()].filter(serving).map(({ mark, state }) => ({ mark, canary: state.canary }));
   }
 
   /** Begins anew, as with another key. */
@@ -77,8 +78,7 @@ export class Gauges {
 
   #summary() {
     const heard = this.replicas(), versions = new Set(heard.map(({ mark }) => mark)).size;
-    const plural = (count, name) => `${count} ${name}${count === 1 ? "" : "s"}`;
-    return heard.length ? `${plural(heard.length, "replica")}, ${plural(versions, "version")}.` : "No replica has answered yet.";
+    return heard.length ? `${count(heard.length, "replica")}, ${count(versions, "version")}.` : "No replica has answered yet.";
   }
 
   #hear(states, now) {

@@ -1,8 +1,7 @@
 // One reply on the page: thinking apart, the answer, and a line on what it cost and which weights wrote it.
 import { element } from "./dom.js";
-import { tokens } from "./counts.js";
+import { count, tokens } from "./counts.js";
 
-const count = (number, name = "token") => `${number} ${name}${number === 1 ? "" : "s"}`;
 const seconds = (ms) => `${(ms / 1000).toFixed(1)} s`;
 
 export class Reply {

@@ -91,7 +91,7 @@ def test_stop_ends_the_reply_at_the_endpoint_too(serve_page):
     page.locator("article.reply[data-state=thinking]").wait_for()
     page.get_by_role("button", name="Stop").click()
     page.locator("article.reply[data-state=broken]").wait_for()
-    assert "Stopped." in words(page.locator(".cost")) and "≈" in words(page.locator("summary"))
+    assert "Stopped." in words(page.locator(".cost")) and "≈" in words(page.locator(".thinking summary"))
     ready(page)
     for _ in range(100):
         if endpoint.cut_off:
@@ -177,8 +177,8 @@ def test_gauges_follow_and_a_swap_shows(serve_page):
     page, endpoint = serve_page()
     ask(page, "one")
     replica = page.locator("[data-replica=replica-0]")
-    page.wait_for_function("document.querySelector('.replica dd').textContent !== '–'")
     total = len(pieces(THINKING[5])) + len(pieces(ANSWER)) + 2
+    replica.locator("dd", has_text=f"{total:.1f}").wait_for()
     assert f"Tokens / reply {total:.1f} Requests 1 Failed 0 Inside / waiting 1 / 0 Parity 0.0012" in words(replica)
     old = endpoint.replicas[0].mark
     endpoint.replicas[0].swap(6)
@@ -190,6 +190,21 @@ def test_gauges_follow_and_a_swap_shows(serve_page):
     ask(page, "two")
     page.locator("#legend li", has_text=new).wait_for()
     assert page.locator("#chart polyline").count() == 2 and page.errors == []
+
+
+def test_chunks_are_counted_until_usage_is_known(serve_page):
+    page, _ = serve_page()
+    script = "async ([chunks, usage]) => (await import('/ui/counts.js')).tokens(chunks, usage)"
+    for chunks, usage, expected in (
+        ((5, 4), None, (5, 4, 9, False)),
+        ((5, 4), {"completion_tokens": 11, "completion_tokens_details": {"reasoning_tokens": 6}}, (6, 5, 11, True)),
+        ((5, 4), {"completion_tokens": 11, "completion_tokens_details": {"reasoning_tokens": 0}}, (5, 6, 11, False)),
+        ((5, 5), {"completion_tokens": 40}, (20, 20, 40, False)),  # several tokens a chunk: by the share of chunks
+        ((5, 0), {"completion_tokens": 40}, (40, 0, 40, True)),
+        ((0, 5), {"completion_tokens": 7}, (0, 7, 7, True)),
+    ):
+        found = page.evaluate(script, [dict(zip(("thinking", "answer"), chunks, strict=True)), usage])
+        assert found == dict(zip(("thinking", "answer", "total", "exact"), expected, strict=True))
 
 
 def test_a_hidden_page_asks_nothing(serve_page):
