@@ -1,0 +1,90 @@
+"""The endpoint that is measured: the one that runs, else one deployed for it; its replicas' processes."""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlparse
+
+import httpx
+import psutil
+
+from jobs.serve import as_snapshot, results_folder
+from pipeline.config import RunConfig, UserError, check_model_folder
+from serve import client
+from serve.policy import Policy, Wanted, wanted_from
+
+REPLICA = "ServeReplica"  # of the title Ray gives a replica's process
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
+
+
+@dataclass(frozen=True)
+class Target:
+    """The endpoint, what it was asked to serve when it was found, and whether it was deployed here."""
+
+    dashboard: str
+    endpoint: client.Endpoint
+    wanted: Wanted
+    deployed: bool
+
+    @property
+    def policy(self) -> Policy:
+        return self.wanted.policy
+
+
+def find_or_deploy(cfg: RunConfig, dashboard: str) -> Target:
+    """The running endpoint, or the config's model with `serve.replicas`, which stays up. UserError where a canary runs:
+    the first swap would end it."""
+    deployed = _wanted(dashboard) is None
+    if deployed:
+        snapshot = as_snapshot(check_model_folder(cfg.model.path), results_folder(cfg), cfg)
+        policy = Policy(snapshot.version, snapshot.uri, snapshot.manifest.digest, cfg.serve.swap_mode)
+        print(f"nothing is deployed: deploying {cfg.model.path}, {cfg.serve.replicas} replica(s)", flush=True)
+        client.deploy(dashboard, cfg.serve, snapshot.uri, policy.as_config(), engine_cfg=cfg.engine)
+    wanted = _wanted(dashboard)
+    if wanted is None:
+        raise RuntimeError(f"the application '{client.APP}' is gone from {dashboard} right after it was deployed")
+    if wanted.canary:
+        raise UserError(f"a canary of version {wanted.canary.version} runs; promote it or end it first")
+    endpoint = client.status(dashboard)
+    if not endpoint.replicas:
+        raise UserError(f"no replica of the endpoint at {endpoint.url} answers; see `python -m jobs.services status`")
+    return Target(dashboard, endpoint, wanted, deployed)
+
+
+def _wanted(dashboard: str) -> Wanted | None:
+    entry = client.details(dashboard).get("applications", {}).get(client.APP) or {}
+    config = entry.get("deployed_app_config")
+    return wanted_from(config["deployments"][0]["user_config"]) if config else None
+
+
+def http_client(clients: int, timeout_s: float) -> httpx.AsyncClient:
+    """For many requests at a time; with the key in DECS_API_KEY, if any."""
+    key = os.environ.get(client.KEY_VARIABLE)
+    return httpx.AsyncClient(
+        headers={"authorization": f"Bearer {key}"} if key else {},
+        timeout=timeout_s,
+        limits=httpx.Limits(max_connections=clients + 8, max_keepalive_connections=clients + 8),
+        trust_env=False,
+    )
+
+
+def replica_process(state: dict[str, Any], dashboard: str) -> psutil.Process:
+    """The process of a replica on this machine. UserError when it is elsewhere, gone, or no replica of this endpoint
+    by its title."""
+    if urlparse(dashboard).hostname not in LOOPBACK:
+        raise UserError(f"the cluster at {dashboard} is not on this machine: its processes cannot be reached from here")
+    pid = state.get("pid")
+    try:
+        process = psutil.Process(int(pid))
+        title = " ".join(process.cmdline())
+    except (TypeError, ValueError, psutil.Error) as error:
+        raise UserError(f"the process {pid} of replica {state['replica']} is not on this machine ({error})") from None
+    if REPLICA not in title or client.SERVER not in title or process.uids().real != os.getuid():
+        raise UserError(f"process {pid} ({title[:120]}) is no replica of this endpoint; it is left alone")
+    return process
+
+
+def folder_of(policy: Policy) -> Path:
+    """The served weights, which this machine must see. UserError when it does not."""
+    return check_model_folder(policy.folder)
