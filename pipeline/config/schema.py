@@ -271,6 +271,22 @@ class Gate(Section):
         return self
 
 
+class Access(Section):
+    """Who may use the endpoint, and how much. Without keys it is open, which only a loopback address may be.
+
+    Rates are for each key, over all replicas; each replica allows its share of them.
+    """
+
+    keys_file: str | None = None  # made by `python -m jobs.keys`
+    requests_per_minute: Annotated[float, Field(gt=0, lt=1e12)] | None = None  # None: no limit; a key may have its own
+    tokens_per_minute: Annotated[float, Field(gt=0, lt=1e12)] | None = None  # of prompts and replies
+    max_body_bytes: Positive = 1 << 20
+    max_waiting: Positive = 512  # requests in one replica, waiting or running; above: 503
+    cors_origins: list[str] = []  # whose pages may use the endpoint from a browser, such as https://app.example.org
+    log_requests: bool = False  # prompts and replies go into the log
+    tenant_salts: bool = True  # each key has a prefix cache of its own
+
+
 class Serve(Section):
     host: str = "127.0.0.1"
     port: NonNegative = 0  # 0: a free one
@@ -280,6 +296,7 @@ class Serve(Section):
     swap_mode: Literal["wait", "keep"] = "wait"
     drain_deadline_s: Seconds = 60
     start_deadline_s: Seconds = 300
+    access: Access = Access()
 
 
 class KvCache(Section):
