@@ -26,6 +26,7 @@ class LocalModel:
     digest: str
     version: int = 0
     verified: bool = False
+    run_id: str | None = None  # the MLflow run that trained it, where the registry knows it
 
 
 @dataclass(frozen=True)
@@ -42,20 +43,28 @@ def open_model(text: str, cfg: RunConfig, home: Path, model_id: str | None = Non
     A registered snapshot is fetched to `home` and its digest compared with the registry's. `model_id` is for endpoints.
     UserError for what is not there or not whole.
     """
-    if text.startswith(("http://", "https://")):
+    if is_endpoint(text, model_id):
         return Endpoint(text.rstrip("/").removesuffix("/v1"), model_id or cfg.serve.model_id)
-    if model_id:
-        raise UserError("--model-id names a model of an endpoint; leave it out for a folder or a registered version")
     found = ALIAS.match(text)
     if found and not resolve_path(text).exists():
         return _registered(found[1], found[2], cfg, home)
-    if text.startswith(REGISTRY) or "://" in text:
-        raise UserError(f"--model {text} is neither models:/NAME@ALIAS nor http(s)://HOST:PORT nor a folder")
     folder = check_model_folder(str(resolve_path(text)))
     if (folder / MANIFEST_NAME).is_file():
         manifest = read_manifest(folder)
         return LocalModel(text, str(folder), manifest.digest, manifest.version, verified=True)
     return LocalModel(text, str(folder), folder_digest(folder))
+
+
+def is_endpoint(text: str, model_id: str | None = None) -> bool:
+    """Whether `text` is an http(s) address. UserError where it can be no folder or registered version either, or
+    `model_id` is given for one of these."""
+    if text.startswith(("http://", "https://")):
+        return True
+    if model_id:
+        raise UserError("--model-id names a model of an endpoint; leave it out for a folder or a registered version")
+    if (text.startswith(REGISTRY) or "://" in text) and not ALIAS.match(text):
+        raise UserError(f"--model {text} is neither models:/NAME@ALIAS nor http(s)://HOST:PORT nor a folder")
+    return False
 
 
 def folder_digest(folder: Path) -> str:
@@ -75,7 +84,7 @@ def _registered(name: str, alias: str, cfg: RunConfig, home: Path) -> LocalModel
         if registered is None:
             raise UserError(f"'{name}' has no version with alias '{alias}' in {tracking_uri(cfg)}; publish one first")
         folder = home / f"v{registered.version}-{registered.digest[:12]}"
-        _fetch(registered.uri, cfg, folder)
+        fetch(registered.uri, cfg, folder)
     except TrackingError as error:
         raise UserError(f"--model {name}@{alias} cannot be looked up: {error}") from None
     check_model_folder(str(folder))
@@ -85,10 +94,10 @@ def _registered(name: str, alias: str, cfg: RunConfig, home: Path) -> LocalModel
             f"{registered.uri} holds weights {manifest.digest[:12]}, the registry names {registered.digest[:12]}; "
             "publish the version again"
         )
-    return LocalModel(f"{name}@{alias}", str(folder), manifest.digest, manifest.version, verified=True)
+    return LocalModel(f"{name}@{alias}", str(folder), manifest.digest, manifest.version, True, registered.run_id)
 
 
-def _fetch(uri: str, cfg: RunConfig, folder: Path) -> None:
+def fetch(uri: str, cfg: RunConfig, folder: Path) -> None:
     """Copies the stored folder at `uri`, wherever the present config keeps its own; each file's sha256 is checked."""
     from pipeline.storage import open_storage
 

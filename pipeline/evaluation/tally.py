@@ -1,4 +1,4 @@
-"""A model's replies to a frozen set of problems, counted by problem: what a later model is compared with. JSON-ready."""
+"""A model's replies to a frozen set of problems, counted by problem: what others are compared with. JSON-ready."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -27,7 +27,7 @@ class Measurement:
     """`version` and `digest` name the weights, `asked` identifies what was asked and how (only equal ones compare).
 
     `parity`: mean |log-prob difference| (nats) between the engine and the snapshot's reference. `seconds_a_reply`: of
-    the engine at full load. Both None where they were not measured.
+    one engine at full load, grading included. Both None where they were not measured.
     """
 
     version: int

@@ -61,8 +61,8 @@ class EvaluationEngine:
         self, cfg: RunConfig, tokenizer: Any, problems: Sequence[Problem], on_done: Callable[[int], object]
     ) -> list[Trace]:
         """`evaluation.samples` traces a problem under the present weights, seeded by `run.seed` of `cfg`."""
-        prompts = _prompts(cfg, tokenizer)
-        requests = [_request(cfg, prompts, problem) for problem in problems]
+        prompts = prompts_of(cfg, tokenizer)
+        requests = [request_of(cfg, prompts, problem) for problem in problems]
         size = math.ceil(len(requests) / CHUNKS)
         chunks = [requests[start : start + size] for start in range(0, len(requests), size)]
         asked = [self._actor.generate.remote(chunk) for chunk in chunks]  # all at once: the engine batches them
@@ -78,7 +78,7 @@ class EvaluationEngine:
 
         UserError for prompts that leave no room; RunFailed when nothing is done for rollout.deadline_s.
         """
-        prompts = _prompts(cfg, tokenizer)
+        prompts = prompts_of(cfg, tokenizer)
         _check_room(cfg, prompts, list({problem.id: problem for problem, _ in wanted}.values()))
         requests = iter([_single(cfg, prompts, *pair) for pair in wanted])
         samples = {_issue(problem, sample): sample for problem, sample in wanted}
@@ -95,6 +95,11 @@ class EvaluationEngine:
             groups = get(done[0], cfg.rollout.deadline_s, "the evaluation engine's replies")
             yield [replace(trace, sample=samples[group.issue_id]) for group in groups for trace in group.traces]
 
+    def fingerprint(self, token_ids: Sequence[int]) -> list[float]:
+        """Log-probs [T-1] of a fixed sequence's tokens after its first, under the present weights."""
+        asked = self._actor.fingerprint.remote(list(token_ids))
+        return get(asked, self.cfg.rollout.deadline_s, "the evaluation engine's log-probs")
+
     def end(self) -> None:
         """Ends the engine's process; harmless when repeated."""
         ray.kill(self._actor)
@@ -108,15 +113,18 @@ class EvaluationEngine:
         self.end()
 
 
-def _longest(cfg: RunConfig) -> int:
+def longest_reply(cfg: RunConfig) -> int:
+    """Most new tokens of a reply when measuring."""
     return cfg.evaluation.max_new_tokens or cfg.rollout.max_new_tokens
 
 
-def _prompts(cfg: RunConfig, tokenizer: Any) -> Prompts:
-    return Prompts(tokenizer, cfg.problems.prompt_suffix, cfg.engine.max_model_len - _longest(cfg))
+def prompts_of(cfg: RunConfig, tokenizer: Any) -> Prompts:
+    """Problems as token ids, with what room a longest reply leaves."""
+    return Prompts(tokenizer, cfg.problems.prompt_suffix, cfg.engine.max_model_len - longest_reply(cfg))
 
 
-def _request(cfg: RunConfig, prompts: Prompts, problem: Problem) -> GenerateRequest:
+def request_of(cfg: RunConfig, prompts: Prompts, problem: Problem) -> GenerateRequest:
+    """`evaluation.samples` replies to a problem, seeded by it and `run.seed`."""
     return GenerateRequest(
         issue_id=problem.id,
         problem_id=problem.id,
@@ -125,13 +133,13 @@ def _request(cfg: RunConfig, prompts: Prompts, problem: Problem) -> GenerateRequ
         seed=sample_seed(problem.id, 0, cfg.run.seed),
         temperature=cfg.evaluation.temperature,
         top_p=cfg.evaluation.top_p,
-        max_new_tokens=_longest(cfg),
+        max_new_tokens=longest_reply(cfg),
     )
 
 
 def _single(cfg: RunConfig, prompts: Prompts, problem: Problem, sample: int) -> GenerateRequest:
     """One sample alone, with the seed that it has among all of its problem."""
-    whole = _request(cfg, prompts, problem)
+    whole = request_of(cfg, prompts, problem)
     return replace(whole, issue_id=_issue(problem, sample), n=1, seed=whole.seed + sample)
 
 
@@ -143,7 +151,7 @@ def _check_room(cfg: RunConfig, prompts: Prompts, problems: Sequence[Problem]) -
     longest = max((len(prompts.ids(problem)) for problem in problems), default=0)
     if longest > prompts.max_tokens:
         raise UserError(
-            f"the longest prompt has {longest} tokens and a response up to {_longest(cfg)}; set "
-            f"engine.max_model_len ({cfg.engine.max_model_len}) to at least {longest + _longest(cfg)} if "
+            f"the longest prompt has {longest} tokens and a response up to {longest_reply(cfg)}; set "
+            f"engine.max_model_len ({cfg.engine.max_model_len}) to at least {longest + longest_reply(cfg)} if "
             "the model allows, or lower evaluation.max_new_tokens"
         )

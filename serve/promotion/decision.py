@@ -120,7 +120,7 @@ def _at_most(name: str, value: float | None, interval: Interval | None, allowed:
     return Check(name, value, interval, allowed, low is not None and low > allowed)
 
 
-# --- figures: functions of rows [..., P, 7], or of pairs [2, ..., P, 7], NaN or infinite where nothing divides ---------
+# --- figures: functions of rows [..., P, 7], or of pairs [2, ..., P, 7], NaN or infinite where nothing divides -----
 
 Figure = Callable[[Array], Array]
 

@@ -1,0 +1,92 @@
+"""Registered versions as policies that can be served: looked up, fetched to a local copy, kept as long as needed."""
+
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from jobs._services import read_state
+from jobs.serve import results_folder
+from pipeline.config import RunConfig, UserError
+from pipeline.evaluation.model import fetch
+from serve.policy import Policy
+from serve.promotion.kept import copy_name, prune
+
+if TYPE_CHECKING:
+    from pipeline.tracking import RegisteredVersion, Registry
+
+
+@dataclass(frozen=True)
+class Release:
+    """A registered version and the policy that serves it from its local copy."""
+
+    registered: "RegisteredVersion"
+    policy: Policy
+
+    @property
+    def number(self) -> int:
+        """The registry's own count."""
+        return self.registered.number
+
+    @property
+    def name(self) -> str:
+        """For people."""
+        return f"{self.registered.name} {self.number} ({self.policy.fingerprint})"
+
+
+def with_tracking(cfg: RunConfig, services: str) -> RunConfig:
+    """`cfg` with the MLflow of the local services where neither it nor the environment names one."""
+    state = read_state(Path(services))
+    if cfg.tracking.uri or os.environ.get("MLFLOW_TRACKING_URI") or "mlflow" not in state:
+        return cfg
+    tracking = cfg.tracking.model_copy(update={"uri": state["mlflow"].urls["mlflow"]})
+    return cfg.model_copy(update={"tracking": tracking})
+
+
+def open_registry(cfg: RunConfig) -> "Registry":
+    """The registry of `tracking.registered_model`. UserError when the store does not answer."""
+    from pipeline.tracking import Registry, tracking_uri
+
+    return Registry.open(tracking_uri(cfg), cfg.tracking.registered_model)
+
+
+def find(registry: "Registry", text: str) -> "RegisteredVersion":
+    """The version that a registry number or an alias names. UserError where there is none."""
+    from pipeline.tracking import TrackingError
+
+    try:
+        found = registry.get(int(text)) if text.isdigit() else registry.resolve(text)
+    except TrackingError as error:
+        raise UserError(f"version '{text}' cannot be looked up: {error}") from None
+    if found is None:
+        raise UserError(f"'{registry.name}' has no version with alias '{text}'; publish one first, or give a number")
+    return found
+
+
+def release(cfg: RunConfig, registered: "RegisteredVersion", *, check: bool = True) -> Release:
+    """The version with a local copy; storage is asked only where there is none, so that the way back does not depend on
+    it. With `check` every tensor is read and compared with the manifest (replicas do so again before they serve it).
+    UserError for a damaged copy, or another digest than the registry's."""
+    from pipeline.weights import MANIFEST_NAME, read_manifest, verify
+
+    folder = results_folder(cfg) / copy_name(registered.version, registered.digest)
+    if not (folder / MANIFEST_NAME).is_file():
+        fetch(registered.uri, cfg, folder)
+    manifest = verify(folder, expect=registered.digest) if check else read_manifest(folder)
+    if (manifest.version, manifest.digest) != (registered.version, registered.digest):
+        raise UserError(
+            f"{registered.uri} holds version {manifest.version} with weights {manifest.digest[:12]}, the registry "
+            f"names version {registered.version} with {registered.digest[:12]}; publish the version again"
+        )
+    os.utime(folder)  # the latest to be used is the last to be deleted
+    return Release(registered, Policy(registered.version, str(folder), registered.digest, cfg.serve.swap_mode))
+
+
+def tidy(cfg: RunConfig, registry: "Registry", served: Iterable[str]) -> list[Path]:
+    """Deletes old local copies: those of no alias, which no replica serves (`served`: folders), but for the newest
+    `gate.keep_copies`."""
+    home = results_folder(cfg)
+    aliased = (registry.get(number) for number in set(registry.aliases().values()))
+    in_use = [home / copy_name(found.version, found.digest) for found in aliased]
+    return prune(home, [*in_use, *served], cfg.gate.keep_copies)

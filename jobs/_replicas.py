@@ -1,0 +1,153 @@
+"""The running endpoint as a promotion sees it, and the frozen problems sent to it."""
+
+import asyncio
+import itertools
+import os
+import signal
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import httpx
+
+from pipeline.config import RunConfig
+from pipeline.problems import Problem, sample_seed, with_suffix
+from serve import client
+from serve.policy import Policy, Wanted, wanted_from
+
+LABEL = "gate-replay"
+
+
+class LiveEndpoint:
+    """The endpoint behind a dashboard. Every change has serve.drain_deadline_s and a minute to be confirmed."""
+
+    def __init__(self, cfg: RunConfig, dashboard: str) -> None:
+        self.dashboard, self.deadline_s = dashboard, cfg.serve.drain_deadline_s + 60
+
+    def states(self) -> dict[str, dict[str, Any]]:
+        """See `serve.client.status`."""
+        return client.status(self.dashboard).replicas
+
+    def address(self) -> client.Endpoint:
+        """Where it answers. UserError when it is not deployed."""
+        return client.status(self.dashboard)
+
+    def wanted(self) -> Wanted:
+        """What the deployment asks its replicas to serve."""
+        app = client.details(self.dashboard)["applications"][client.APP]
+        return wanted_from(app["deployed_app_config"]["deployments"][0]["user_config"])
+
+    def start_canary(self, policy: Policy, replicas: int) -> None:
+        """See `serve.client.start_canary`."""
+        client.start_canary(self.dashboard, policy, replicas, self.deadline_s)
+
+    def end_canary(self) -> None:
+        """See `serve.client.end_canary`. An interrupt waits until it is done."""
+        with uninterrupted():
+            client.end_canary(self.dashboard, self.deadline_s)
+
+    def swap(self, policy: Policy) -> float:
+        """See `serve.client.swap`."""
+        report = client.swap(
+            self.dashboard, policy.version, policy.folder, policy.digest, self.deadline_s, mode=policy.mode
+        )
+        return report.seconds
+
+
+@contextmanager
+def uninterrupted() -> Iterator[None]:
+    """Holds SIGINT and SIGTERM back until the block is done; only in the main thread, where they arrive."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    came: list[int] = []
+    endings = (signal.SIGINT, signal.SIGTERM)
+    former = {ending: signal.signal(ending, lambda number, frame: came.append(number)) for ending in endings}
+    try:
+        yield
+    finally:
+        for ending, handler in former.items():
+            signal.signal(ending, handler)
+        if came:
+            signal.raise_signal(came[0])
+
+
+class Replayed:
+    """Sends `gate.replay` frozen problems evenly over the soak, then goes on at that pace until it is stopped.
+
+    Requests are labelled: their id begins with `gate-replay-`. `sent` and `failed` count them, by whatever reason.
+    """
+
+    def __init__(
+        self, cfg: RunConfig, address: client.Endpoint, problems: Sequence[Problem], headers: Mapping[str, str]
+    ) -> None:
+        self.cfg, self.address, self.problems, self.headers = cfg, address, list(problems), dict(headers)
+        self.sent = self.failed = 0
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """Sends while the block runs, from a thread of its own; those under way at its end are dropped."""
+        if not self.cfg.gate.replay:
+            yield
+            return
+        stop = threading.Event()
+        thread = threading.Thread(target=lambda: asyncio.run(self._send(stop)), daemon=True, name="gate-replay")
+        thread.start()
+        try:
+            yield
+        finally:
+            stop.set()
+            thread.join(timeout=30)
+
+    def whole(self) -> None:
+        """Sends `gate.replay` of them and waits for their answers."""
+        if self.cfg.gate.replay:
+            asyncio.run(self._send(None))
+
+    async def _send(self, stop: threading.Event | None) -> None:
+        """Until `stop`; with None, as many as `gate.replay` says."""
+        gate = self.cfg.gate
+        every_s = gate.soak_s / gate.replay
+        limit = httpx.Limits(max_connections=self.cfg.evaluation.concurrency, max_keepalive_connections=0)
+        timeout = httpx.Timeout(self.cfg.evaluation.request_timeout_s)
+        async with httpx.AsyncClient(limits=limit, timeout=timeout, trust_env=False) as http:
+            running: set[asyncio.Task[None]] = set()
+            for number, problem in enumerate(itertools.cycle(self.problems)):
+                while len(running) >= self.cfg.evaluation.concurrency and not (stop and stop.is_set()):
+                    await asyncio.wait(running, timeout=1, return_when=asyncio.FIRST_COMPLETED)
+                if stop.is_set() if stop else number >= gate.replay:
+                    break
+                task = asyncio.create_task(self._ask(http, problem, number))
+                running.add(task)
+                task.add_done_callback(running.discard)
+                await asyncio.sleep(every_s)
+            if stop is None:
+                await asyncio.gather(*running)
+            for task in running:
+                task.cancel()
+            await asyncio.gather(*running, return_exceptions=True)
+
+    async def _ask(self, http: httpx.AsyncClient, problem: Problem, number: int) -> None:
+        cfg = self.cfg
+        body = {
+            "model": self.address.model_id,
+            "messages": [{"role": "user", "content": with_suffix(problem.prompt, cfg.problems.prompt_suffix)}],
+            "max_tokens": cfg.evaluation.max_new_tokens or cfg.rollout.max_new_tokens,
+            "temperature": cfg.evaluation.temperature,
+            "top_p": cfg.evaluation.top_p,
+            "seed": sample_seed(f"{problem.id}/replay", number, cfg.run.seed),
+        }
+        headers = {**self.headers, "x-request-id": f"{LABEL}-{number}"}
+        self.sent += 1
+        try:
+            reply = await http.post(f"{self.address.url}/v1/chat/completions", json=body, headers=headers)
+            self.failed += not reply.is_success
+        except httpx.HTTPError:
+            self.failed += 1
+
+
+def key_headers() -> dict[str, str]:
+    """The key in DECS_API_KEY, for endpoints that ask for one."""
+    key = os.environ.get(client.KEY_VARIABLE)
+    return {"authorization": f"Bearer {key}"} if key else {}

@@ -1,0 +1,80 @@
+"""Put a registered version on some replicas by hand: `python -m jobs.canary start --candidate NUMBER|ALIAS` and `end`.
+
+Nothing is measured and no alias moves. `--candidate previous` puts the version before beside the champion, to compare
+their replies.
+"""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from jobs._cli import run_command
+from jobs.promote import arguments
+from jobs.serve import local_dashboard
+from pipeline.config import RunConfig, UserError
+from serve.promotion.flow import FAILURES
+
+if TYPE_CHECKING:
+    from jobs._replicas import LiveEndpoint
+
+
+def main(cfg: RunConfig, args: argparse.Namespace) -> int:
+    """Returns once the replicas have confirmed; 1 when they did not (the canary is then taken back)."""
+    from jobs._replicas import LiveEndpoint
+
+    if args.replicas < 1:
+        raise UserError(f"--replicas takes a whole number of at least 1, got {args.replicas}")
+    live = LiveEndpoint(cfg, args.dashboard or local_dashboard(args.services))
+    try:
+        return _end(live) if args.action == "end" else _start(cfg, args, live)
+    except FAILURES as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+
+
+def _end(live: "LiveEndpoint") -> int:
+    live.end_canary()
+    print(f"all {len(live.states())} replicas serve {live.wanted().policy.fingerprint}")
+    return 0
+
+
+def _start(cfg: RunConfig, args: argparse.Namespace, live: "LiveEndpoint") -> int:
+    from jobs import _released
+
+    cfg = _released.with_tracking(cfg, args.services)
+    registry = _released.open_registry(cfg)
+    candidate = _released.release(cfg, _released.find(registry, args.candidate))
+    on = False
+    try:
+        live.start_canary(candidate.policy, args.replicas)
+        on = True
+    finally:
+        if not on:
+            live.end_canary()
+    print(
+        f"{candidate.name} is on {args.replicas} of {len(live.states())} replicas; `python -m jobs.canary end` ends it"
+    )
+    return 0
+
+
+def _plan(cfg: RunConfig, args: argparse.Namespace) -> str:
+    if args.action == "end":
+        return "every replica returns to what the deployment serves"
+    return f"{args.candidate} of {cfg.tracking.registered_model} on {args.replicas} replica(s)"
+
+
+def _arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("action", choices=["start", "end"])
+    arguments(parser)
+    parser.add_argument("--candidate", default="candidate", help="registry number or alias (default: candidate)")
+    parser.add_argument("--replicas", type=int, default=1, help="how many replicas get it (default: 1)")
+
+
+def command(argv: Sequence[str] | None = None) -> int:
+    """Runs the command line (None: the process's own) and returns the exit code."""
+    return run_command("canary", __doc__, main, _arguments, _plan, argv)
+
+
+if __name__ == "__main__":
+    sys.exit(command())

@@ -1,0 +1,135 @@
+"""Take a registered version to the users: `python -m jobs.promote --config FILE --candidate NUMBER|ALIAS`.
+
+It is measured on the frozen problems against the champion, then watched on a part of the traffic, then swapped into
+every replica; the aliases `champion` and `previous` follow. Exit code 0: promoted; 1: refused or rolled back, with the
+reason in one line; 2: something to mend.
+"""
+
+import argparse
+import sys
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from jobs._cli import run_command
+from jobs._runs import held, results_root
+from jobs.serve import local_dashboard
+from jobs.services import FOLDER
+from pipeline.config import RunConfig, UserError
+from serve.promotion.flow import Outcome, Promotion
+
+if TYPE_CHECKING:
+    from jobs._released import Release
+    from jobs._replicas import LiveEndpoint
+    from serve.promotion.check import Decision
+
+
+def main(cfg: RunConfig, args: argparse.Namespace) -> int:
+    """Promotes or refuses; the endpoint serves what it did before unless this returns 0."""
+    with held(results_root(cfg) / "gate"):  # two promotions at a time would take each other's canary away
+        return _promote(cfg, args)
+
+
+def _promote(cfg: RunConfig, args: argparse.Namespace) -> int:
+    from jobs import _gate_record, _released
+    from jobs._replicas import LiveEndpoint
+    from pipeline.judge import JudgeFailure
+    from pipeline.loop.remote import RunFailed
+
+    cfg = _released.with_tracking(cfg, args.services)
+    live = LiveEndpoint(cfg, args.dashboard or local_dashboard(args.services))
+    registry = _released.open_registry(cfg)
+    found, served = _released.find(registry, args.candidate), registry.served()
+    check_asked(live, found.number, served.number if served else None)
+    candidate = _released.release(cfg, found)
+    champion = _released.release(cfg, served) if served else None
+    try:
+        outcome = _tried(cfg, live, candidate, champion, lambda: registry.set_alias("champion", candidate.number))
+    except (RunFailed, JudgeFailure) as error:
+        print(f"error: {error}; the same command goes on with the samples that are there", file=sys.stderr)
+        return 1
+    run_id = _gate_record.keep(cfg, registry, candidate, champion.name if champion else "none", outcome)
+    print(sentence(candidate.name, outcome) + (f" (MLflow run {run_id})" if run_id else ""), flush=True)
+    if outcome.promoted:
+        wanted = live.wanted()
+        _released.tidy(cfg, registry, [wanted.policy.folder, *([wanted.canary.folder] if wanted.canary else [])])
+    return 0 if outcome.promoted else 1
+
+
+def check_asked(live: "LiveEndpoint", number: int, champion: int | None) -> None:
+    """UserError where there is nothing to promote, or another canary is on."""
+    if number == champion:
+        raise UserError(f"version {number} is the champion already; name another --candidate")
+    live.address()  # says how to deploy where nothing is
+    if canary := live.wanted().canary:
+        raise UserError(f"a canary of {canary.fingerprint} is on; end it first with `python -m jobs.canary end`")
+
+
+def _tried(
+    cfg: RunConfig,
+    live: "LiveEndpoint",
+    candidate: "Release",
+    champion: "Release | None",
+    set_champion: Callable[[], None],
+) -> Outcome:
+    from jobs._gate import Gate
+    from jobs._replicas import Replayed, key_headers
+
+    present = live.wanted().policy
+    if champion is None or not present.same_weights(champion.policy):
+        print(f"the endpoint serves {present.fingerprint}, the champion is {champion.name if champion else 'none'}")
+    gate = Gate.open(cfg, candidate.policy.folder)
+    decision = gate.decide(candidate.policy, champion.policy if champion else None, print)
+    _show(decision)
+    replay = Replayed(gate.cfg, live.address(), gate.problems, key_headers())
+    promotion = Promotion(live, replay, cfg.gate, set_champion)
+    if decision.passed:
+        print(f"{candidate.name} passed the gate; now on {cfg.gate.canary_replicas} replica(s)", flush=True)
+    outcome = promotion.run(candidate.policy, present, decision)
+    print(f"replayed {replay.sent} frozen problems, {replay.failed} failed", flush=True)
+    return outcome
+
+
+def _show(decision: "Decision") -> None:
+    from serve.promotion.record import table_text
+
+    print(table_text(decision.checks) + (f"\n  {decision.note}" if decision.note else ""), flush=True)
+
+
+def sentence(name: str, outcome: Outcome) -> str:
+    """What became of it, for people."""
+    took = f" in {outcome.seconds:.1f} s" if outcome.seconds is not None else ""
+    return f"{name} was {outcome.result}{took}: {outcome.reason}"
+
+
+def _plan(cfg: RunConfig, args: argparse.Namespace) -> str:
+    gate = cfg.gate
+    sizes = [source.size for source in cfg.problems.held_out]
+    there = "all" if None in sizes else sum(size for size in sizes if size)
+    return "\n".join(
+        [
+            f"{args.candidate} of {cfg.tracking.registered_model} against its champion, on "
+            f"{gate.problems or there} frozen problems x {gate.samples} samples",
+            f"then on {gate.canary_replicas} replica(s) for {gate.soak_s:g} s and {gate.min_canary_requests} requests "
+            f"at least, replaying {gate.replay or 'nothing'}; then on all",
+        ]
+    )
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """Where the endpoint and the registry are; also of the other commands that change what is served."""
+    parser.add_argument("--dashboard", metavar="URL", help="the cluster's dashboard (default: the local services)")
+    parser.add_argument("--services", metavar="FOLDER", default=FOLDER, help="folder of `jobs.services`")
+
+
+def _arguments(parser: argparse.ArgumentParser) -> None:
+    arguments(parser)
+    parser.add_argument("--candidate", default="candidate", help="registry number or alias (default: candidate)")
+
+
+def command(argv: Sequence[str] | None = None) -> int:
+    """Runs the command line (None: the process's own) and returns the exit code."""
+    return run_command("promote", __doc__, main, _arguments, _plan, argv)
+
+
+if __name__ == "__main__":
+    sys.exit(command())
