@@ -2,11 +2,13 @@
 
 import logging
 import time
+from collections.abc import Mapping
 from typing import Any
 
 import httpx
 import ray
 
+from jobs._publish_gate import PublishGate
 from pipeline.config import RunConfig, UserError, config_digest
 from pipeline.storage import open_storage
 from pipeline.tracking import TrackingError, code_tags
@@ -23,10 +25,14 @@ class Publisher:
         self.cfg = RunConfig.model_validate(cfg)
         self.tracker, self.dashboard_url = tracker, dashboard_url
         self.store = open_storage(self.cfg.storage)
+        self.gate = PublishGate(self.cfg, self._ask)
         self.events: list[dict[str, object]] = []
 
-    def publish(self, folder: str, version: int, digest: str, step: int) -> dict[str, object]:
-        """Stores, registers and (with publish.endpoint) serves a snapshot. "latest" and the aliases move only after
+    def publish(
+        self, folder: str, version: int, digest: str, step: int, measured: Mapping[str, object] | None = None
+    ) -> dict[str, object]:
+        """Stores, registers and (with publish.endpoint) serves a snapshot; with publish.gate only where `measured`, its
+        measurement, passes the gate. "latest" and the aliases move only after
         the thing they name is confirmed. Storage, registry or endpoint failing never stops a training: it is logged
         and kept in the history, and the snapshot stays in the run's folder."""
         event: dict[str, object] = {"version": version, "digest": digest, "folder": folder, "at": time.time()}
@@ -34,7 +40,7 @@ class Publisher:
             number, event["uri"] = self._keep(folder, version, digest, step)
             event["registered"] = number
             if self.dashboard_url:
-                event |= self._serve(folder, version, digest, step, number)
+                event |= self._gated(measured, folder, version, digest, step, number)
         except (UserError, RuntimeError, TimeoutError, httpx.HTTPError, ray.exceptions.RayError) as error:
             logger.error("version %d was not published: %s", version, error)
             event |= {"swapped": False, "reason": f"{type(error).__name__}: {error}"}
@@ -58,6 +64,12 @@ class Publisher:
         self._ask("set_alias", "candidate", registered.number)
         return registered.number, uri
 
+    def _gated(self, measured: Mapping[str, object] | None, folder: str, *identity: Any) -> dict[str, object]:
+        version, digest, _, number = identity
+        if self.cfg.publish.gate and (reason := self.gate.refusal(number, version, digest, measured)):
+            return {"swapped": False, "refused": reason}
+        return self._serve(folder, *identity)
+
     def _serve(self, folder: str, version: int, digest: str, step: int, number: int) -> dict[str, object]:
         mode = self.cfg.serve.swap_mode
         report = client.swap(str(self.dashboard_url), version, folder, digest, self._deadline(), mode=mode)
@@ -75,6 +87,18 @@ class Publisher:
             raise TrackingError(str(error.cause)) from error
         except ray.exceptions.GetTimeoutError as error:
             raise TrackingError(f"waited {TRACKER_DEADLINE_S} s for the tracker to {method}") from error
+
+    def unmeasured_champion(self, asked: str) -> dict[str, object] | None:
+        """See `PublishGate.unmeasured_champion`; None too where registry or storage fail."""
+        try:
+            return self.gate.unmeasured_champion(asked)
+        except (UserError, RuntimeError, ray.exceptions.RayError) as error:
+            logger.error("the champion is not measured: %s", error)
+            return None
+
+    def keep_measurement(self, measured: Mapping[str, object]) -> None:
+        """Keeps the champion's measurement for the decisions to come."""
+        self.gate.keep(measured)
 
     def history(self) -> list[dict[str, object]]:
         """What was published, in order, and whether the endpoint took it."""

@@ -22,6 +22,7 @@ from pipeline.loop.admission import capacity
 from pipeline.loop.assemble import build_collector
 from pipeline.loop.collect import Collected, Collector
 from pipeline.loop.examples import step_views, trace_page
+from pipeline.loop.gate import RunGate
 from pipeline.loop.held_out import measure_held_out
 from pipeline.loop.ledger import Ledger
 from pipeline.loop.pool import EngineFailed, RolloutPool
@@ -60,6 +61,7 @@ class Controller:
         configure(self.cfg.grading.workers, self.cfg.grading.deadline_s)
         self.pool = RolloutPool(engines, self.waits, self.cfg.rollout.deadline_s)
         self.collector: Collector = build_collector(self.cfg, self.pool, judge, self.waits)
+        self.gate = RunGate(self.collector, publisher) if publisher and self.cfg.publish.gate else None
         self.version, self.digest = 0, ""
         self.attempts: dict[str, int] = {}
         self.next_step = 0
@@ -176,6 +178,8 @@ class Controller:
         may be older than what they hold (its step is not among the steps asked for, or is done)."""
         self._fence(attempt)
         started = time.monotonic()
+        if self.gate:
+            await self.gate.before_swap()
         receipts = await self.pool.swap(folder, version, digest)
         self.version, self.digest, self.next_step = version, digest, version
         async with self.published:
@@ -192,7 +196,17 @@ class Controller:
             return
         await self._published()
         kept = keep_copy(Path(folder), self.folder / "published" / f"v{version}")
-        self.pending = self.publisher.publish.remote(str(kept), version, digest, step)
+        if self.gate is None:
+            self.pending = self.publisher.publish.remote(str(kept), version, digest, step)
+        else:
+            measuring = self.gate.begin(kept, version, digest)
+            self.pending = asyncio.create_task(self._gated(measuring, str(kept), version, digest, step))
+
+    async def _gated(self, measuring: asyncio.Task[dict], folder: str, version: int, digest: str, step: int) -> None:
+        """Publishes once the version is measured, and shows why one is not served."""
+        event = await self.publisher.publish.remote(folder, version, digest, step, await measuring)
+        if event.get("refused"):
+            self.lines.append((self.next_step, f"version {version} is not served: {event['refused']}"))
 
     async def _published(self) -> None:
         if self.pending is not None:

@@ -52,6 +52,10 @@ class RolloutPool:
                 )
         return receipts
 
+    async def fingerprint(self, token_ids: Sequence[int]) -> list[list[float]]:
+        """Every engine's log-probs of a fixed sequence's tokens after its first."""
+        return await self._each("score", lambda actor, _: actor.fingerprint.remote(list(token_ids)))
+
     async def start(self, *arguments: object) -> list[Any]:
         """Starts every engine; returns their effective options."""
         return await self._each("start", lambda actor, _: actor.start.remote(*arguments))
