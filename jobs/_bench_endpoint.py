@@ -1,7 +1,8 @@
 """The endpoint that is measured: the one that runs, else one deployed for it; its replicas' processes."""
 
 import os
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlparse
@@ -26,6 +27,7 @@ class Target:
     endpoint: client.Endpoint
     wanted: Wanted
     deployed: bool
+    args: Mapping[str, Any] = field(default_factory=dict)  # of the application: `serve` and `engine` as plain data
 
     @property
     def policy(self) -> Policy:
@@ -35,27 +37,27 @@ class Target:
 def find_or_deploy(cfg: RunConfig, dashboard: str) -> Target:
     """The running endpoint, or the config's model with `serve.replicas`, which stays up. UserError where a canary runs:
     the first swap would end it."""
-    deployed = _wanted(dashboard) is None
+    deployed = _config(dashboard) is None
     if deployed:
         snapshot = as_snapshot(check_model_folder(cfg.model.path), results_folder(cfg), cfg)
         policy = Policy(snapshot.version, snapshot.uri, snapshot.manifest.digest, cfg.serve.swap_mode)
         print(f"nothing is deployed: deploying {cfg.model.path}, {cfg.serve.replicas} replica(s)", flush=True)
         client.deploy(dashboard, cfg.serve, snapshot.uri, policy.as_config(), engine_cfg=cfg.engine)
-    wanted = _wanted(dashboard)
-    if wanted is None:
+    config = _config(dashboard)
+    if config is None:
         raise RuntimeError(f"the application '{client.APP}' is gone from {dashboard} right after it was deployed")
+    wanted = wanted_from(config["deployments"][0]["user_config"])
     if wanted.canary:
         raise UserError(f"a canary of version {wanted.canary.version} runs; promote it or end it first")
     endpoint = client.status(dashboard)
     if not endpoint.replicas:
         raise UserError(f"no replica of the endpoint at {endpoint.url} answers; see `python -m jobs.services status`")
-    return Target(dashboard, endpoint, wanted, deployed)
+    return Target(dashboard, endpoint, wanted, deployed, config["args"])
 
 
-def _wanted(dashboard: str) -> Wanted | None:
+def _config(dashboard: str) -> dict[str, Any] | None:
     entry = client.details(dashboard).get("applications", {}).get(client.APP) or {}
-    config = entry.get("deployed_app_config")
-    return wanted_from(config["deployments"][0]["user_config"]) if config else None
+    return entry.get("deployed_app_config")
 
 
 def http_client(clients: int, timeout_s: float) -> httpx.AsyncClient:

@@ -77,24 +77,29 @@ class Context:
     kill: tuple[float, float] | None = None
 
 
-def faults(reply: Reply, context: Context) -> dict[Fault, str]:
-    """Each broken promise with a text. A reply that never came, or an error, is `failed` and nothing else."""
-    if broken := _not_whole(reply, context):
+def faults(reply: Reply, context: Context | None) -> dict[Fault, str]:
+    """Each broken promise with a text. A reply that never came, or an error, is `failed` and nothing else.
+
+    Without a `context` the server promises no marks: only whether the reply is whole counts.
+    """
+    if broken := _not_whole(reply, context.kill if context else None):
         return broken
+    if context is None:
+        return _content(reply)
     found = _content(reply) | _marks(reply, context)
     if stale := _stale(reply, context.confirmed):
         found[Fault.STALE] = stale
     return found
 
 
-def _not_whole(reply: Reply, context: Context) -> dict[Fault, str]:
+def _not_whole(reply: Reply, kill: tuple[float, float] | None) -> dict[Fault, str]:
     if reply.status != 200:
         return {Fault.FAILED: reply.error or f"status {reply.status}"}
     if reply.error and not reply.closed:  # an error in words, not a connection that broke off
         return {Fault.FAILED: reply.error}
     if not reply.done and reply.shape.stream and reply.marks:
         text = reply.error or "the stream ended without [DONE]"
-        return {Fault.BROKEN_STREAM if _excused(reply, context.kill) else Fault.TRUNCATED: text}
+        return {Fault.BROKEN_STREAM if _excused(reply, kill) else Fault.TRUNCATED: text}
     if reply.error or not reply.done:
         return {Fault.FAILED: reply.error or "the reply ended before its first token"}
     return {}

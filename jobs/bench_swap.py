@@ -27,11 +27,11 @@ from jobs._bench_swaps import KINDS, Swaps, check_kill
 from jobs._bench_weights import Alternating
 from jobs._cli import run_command
 from jobs._runs import held, named, run_folder
-from jobs._tracking import with_local_tracking
+from jobs._tracking import keep_run, with_local_tracking
 from jobs.serve import local_dashboard
 from jobs.services import FOLDER
 from pipeline.config import RunConfig, UserError, config_digest
-from pipeline.tracking import Tracker, code_tags, save_figure
+from pipeline.tracking import code_tags, save_figure
 from serve.client import SwapTimeout
 
 ROUNDS = 2  # of a quiet and a swapping phase
@@ -52,7 +52,7 @@ def main(cfg: RunConfig, args: argparse.Namespace) -> int:
         result["broken_promises"] = broken_promises(result, KINDS if args.bad_snapshots else 0)
         (folder / "swap.json").write_text(json.dumps(result, indent=1))
         figure = save_figure(latency_figure(load.replies, swaps.record), folder / "swap.png")
-    result["mlflow_run_id"] = _track(cfg, folder, figure)
+    result["mlflow_run_id"] = keep_run(cfg, "bench_swap", [folder / "swap.json", figure])
     (folder / "swap.json").write_text(json.dumps(result, indent=1))
     _show(result, folder)
     return 1 if result["broken_promises"] else 0
@@ -150,15 +150,6 @@ async def _restore(swaps: Swaps) -> None:
 def _lengths(cfg: RunConfig) -> list[int]:
     """Those that fit beside a prompt."""
     return [length for length in LENGTHS if length <= cfg.engine.max_model_len // 2] or [1]
-
-
-def _track(cfg: RunConfig, folder: Path, figure: Path) -> str:
-    tracker = Tracker.from_config(cfg)
-    tags = {"kind": "bench_swap", "config_digest": config_digest(cfg), **code_tags()}
-    run_id = tracker.start(str(cfg.run.name), cfg.model_dump(mode="json"), tags)
-    kept = [tracker.log_file(folder / "swap.json"), tracker.log_file(figure, "figures")]
-    tracker.finish("FINISHED" if all(kept) else "FAILED")
-    return run_id
 
 
 def _show(result: dict[str, Any], folder: Path) -> None:
