@@ -5,6 +5,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+from jobs._haproxy import haproxy_env
 from jobs._services import HOST, Launch, free_port
 
 OBJECT_STORE_BYTES = 1_000_000_000
@@ -69,6 +70,7 @@ def ray_launch(*, cpus: int = 8, dashboard_port: int = 0, gcs_port: int = 0, tra
         # network. Without it Ray replaces 127.0.0.1 by the outward address. Drivers outside a job need it too.
         "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
     }
+    env |= haproxy_env(Path(temp_dir))
     if tracking_uri:
         env["MLFLOW_TRACKING_URI"] = tracking_uri
     url = f"http://{HOST}:{ports['dashboard']}"

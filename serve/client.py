@@ -5,22 +5,24 @@ swap is done when every replica of the deployment has answered with the wanted v
 """
 
 import copy
+import os
 import socket
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import httpx
 
 from pipeline.config import UserError, schema
 from pipeline.engine.options import EngineOptions, engine_env
-from serve.policy import Policy, policy_from
+from serve.policy import Policy, Wanted, policy_from, wanted_from
 
 APP = "policy"
 IMPORT_PATH = "serve.app:build"
 SERVER = "HotSwapServer"  # Serve names the deployment <server class>:<model id>
 STATUS_ROUTE = "/admin/version"
+KEY_VARIABLE = "DECS_API_KEY"
 POLL_S = 0.2
 HTTP_TIMEOUT_S = 10.0
 DASHBOARD_TIMEOUT_S = 120.0  # its first answer about Serve takes tens of seconds on few cores
@@ -71,7 +73,7 @@ def deploy(
     Other applications of the cluster are kept. Raises UserError for a wrong policy or a port that Serve cannot take,
     RuntimeError with Serve's message when the deployment fails, SwapTimeout after `serve_cfg.start_deadline_s`.
     """
-    policy = policy_from(user_config)
+    wanted = wanted_from(user_config)
     engine = engine_cfg or schema.Engine()
     env = engine_env(EngineOptions.from_config(engine)) | {"VLLM_CPU_OMP_THREADS_BIND": "nobind"}
     before = details(dashboard_url)
@@ -85,43 +87,75 @@ def deploy(
             "serve": serve_cfg.model_dump(mode="json", exclude={"host", "port"}),
             "engine": engine.model_dump(mode="json", exclude_unset=True),
         },
-        "deployments": [{"name": deployment_name(serve_cfg.model_id), "user_config": policy.as_config()}],
+        "deployments": [{"name": deployment_name(serve_cfg.model_id), "user_config": wanted.as_config()}],
     }
     _put(dashboard_url, with_app(before, config, _http_options(before, serve_cfg)))
-    return _confirm(dashboard_url, app, policy, serve_cfg.start_deadline_s)
+    return _confirm(dashboard_url, app, wanted, serve_cfg.start_deadline_s)
 
 
 def swap(
     dashboard_url: str, version: int, folder: str, digest: str, deadline: float, *, mode: str = "wait", app: str = APP
 ) -> SwapReport:
-    """Swaps every replica to the snapshot and waits, at most `deadline` seconds, until all have confirmed it.
+    """Swaps every replica to the snapshot and waits, at most `deadline` seconds, until all have confirmed it. A canary
+    ends with it.
 
     Raises SwapRefused when a replica refuses it (the former policy is then asked for again), SwapTimeout, and
     UserError when no such application runs.
     """
-    start = time.monotonic()
     policy = policy_from({"version": version, "folder": folder, "digest": digest, "mode": mode})
+    return _change(
+        dashboard_url, app, deadline, lambda now: replace(now, policy=policy, canary=None, canary_replicas=0)
+    )
+
+
+def start_canary(dashboard_url: str, policy: Policy, replicas: int, deadline: float, *, app: str = APP) -> SwapReport:
+    """Swaps the first `replicas` replicas (by rank) to `policy`; the others go on. Raises as `swap` does, and UserError
+    when no replica would stay on the deployment's own policy."""
+    running = len(status(dashboard_url, app=app).replicas)
+    if not 1 <= replicas < running:
+        raise UserError(
+            f"a canary of {replicas} would leave none of {running} replicas as it is: deploy with more serve.replicas"
+        )
+    return _change(dashboard_url, app, deadline, lambda now: replace(now, canary=policy, canary_replicas=replicas))
+
+
+def end_canary(dashboard_url: str, deadline: float, *, app: str = APP) -> SwapReport:
+    """Takes the canary's replicas back to the deployment's policy. Without a canary it only confirms that policy."""
+    return _change(dashboard_url, app, deadline, lambda now: replace(now, canary=None, canary_replicas=0))
+
+
+def set_access(dashboard_url: str, access: Mapping[str, object], deadline: float, *, app: str = APP) -> SwapReport:
+    """Gives every replica these access settings (`AccessSettings.to_config()`); weights stay."""
+    return _change(dashboard_url, app, deadline, lambda now: replace(now, access=dict(access)))
+
+
+def _change(dashboard_url: str, app: str, deadline: float, change: Callable[[Wanted], Wanted]) -> SwapReport:
+    """Asks for another `user_config` and waits until all replicas have confirmed it; returns to the former one when one
+    refuses."""
+    start = time.monotonic()
     before = details(dashboard_url)
     config = copy.deepcopy(_app_config(before, app))
-    former = config["deployments"][0]["user_config"]
-    refusals = {name: reply["refusals"] for name, reply in _replies(_url(before)).items()}
-    config["deployments"][0]["user_config"] = policy.as_config()
+    former = wanted_from(config["deployments"][0]["user_config"])
+    refusals = {name: reply["refusals"] for name, reply in _replies(before, app).items()}
+    wanted = change(former)
+    config["deployments"][0]["user_config"] = wanted.as_config()
     _put(dashboard_url, with_app(before, config, before["http_options"]))
     try:
-        endpoint = _confirm(dashboard_url, app, policy, deadline, refusals)
+        endpoint = _confirm(dashboard_url, app, wanted, deadline, refusals)
     except SwapRefused:
-        config["deployments"][0]["user_config"] = former
+        config["deployments"][0]["user_config"] = former.as_config()
         _put(dashboard_url, with_app(before, config, before["http_options"]))
-        _confirm(dashboard_url, app, policy_from(former), deadline)
+        _confirm(dashboard_url, app, former, deadline)
         raise
-    return SwapReport(time.monotonic() - start, version, digest, endpoint.replicas)
+    policy = wanted.canary or wanted.policy
+    return SwapReport(time.monotonic() - start, policy.version, policy.digest, endpoint.replicas)
 
 
 def status(dashboard_url: str, *, app: str = APP) -> Endpoint:
     """The endpoint's address and what each running replica says it holds. UserError when it is not deployed."""
     now = details(dashboard_url)
     config = _app_config(now, app)
-    return Endpoint(_url(now), config["args"]["serve"]["model_id"], _replies(_url(now)))
+    return Endpoint(_url(now), config["args"]["serve"]["model_id"], _replies(now, app))
 
 
 def deployment_name(model_id: str) -> str:
@@ -201,55 +235,78 @@ def _app_config(now: Mapping[str, Any], app: str) -> dict[str, Any]:
 # --- confirmation ----------------------------------------------------------------------------------------------------
 
 
-def _replies(url: str) -> dict[str, dict[str, Any]]:
+def _replies(now: Mapping[str, Any], app: str) -> dict[str, dict[str, Any]]:
     """Each running replica's own word, by replica id; empty while the endpoint does not answer."""
+    key = admin_key(now, app)
+    headers = {"authorization": f"Bearer {key}"} if key else {}
     try:
-        reply = httpx.get(url + STATUS_ROUTE, timeout=HTTP_TIMEOUT_S, trust_env=False)
+        reply = httpx.get(_url(now) + STATUS_ROUTE, headers=headers, timeout=HTTP_TIMEOUT_S, trust_env=False)
     except httpx.TransportError:
         return {}
+    if reply.status_code in (401, 403):
+        raise UserError(f"{_url(now)}{STATUS_ROUTE} asks for a key: set {KEY_VARIABLE} to one with the scope admin")
     return {entry["replica"]: entry for entry in reply.json()["replicas"]} if reply.is_success else {}
 
 
-def missing(replicas: list[Mapping[str, Any]], wanted: int, replies: Mapping[str, Any], policy: Policy) -> list[str]:
-    """Whom a confirmation still waits for, one text a replica. `replicas` as Serve lists them, `wanted` how many."""
+def admin_key(now: Mapping[str, Any], app: str) -> str | None:
+    """The key in DECS_API_KEY; it is sent only where the application has keys."""
+    entry = now.get("applications", {}).get(app) or {}
+    deployments = (entry.get("deployed_app_config") or {}).get("deployments") or [{}]
+    access = (deployments[0].get("user_config") or {}).get("access") or {}
+    return os.environ.get(KEY_VARIABLE) if access.get("keys") else None
+
+
+def missing(replicas: list[Mapping[str, Any]], count: int, replies: Mapping[str, Any], wanted: Wanted) -> list[str]:
+    """Whom a confirmation still waits for, one text a replica. `replicas` as Serve lists them, `count` how many."""
     texts = []
     for replica in replicas:
         name, reply = replica["replica_id"], replies.get(replica["replica_id"])
         if reply is None:
             texts.append(f"{name} ({replica['state']}, no answer)")
-        elif (reply["version"], reply["digest"]) != (policy.version, policy.digest):
+        elif _holds(reply) != _identity(wanted.for_rank(reply["rank"])):
             texts.append(f"{name} ({replica['state']}, still on version {reply['version']})")
-    return texts + ["a replica that is not there yet"] * (wanted - len(replicas))
+        elif reply["access"] != wanted.access_digest:
+            texts.append(f"{name} ({replica['state']}, still with other access settings)")
+    return texts + ["a replica that is not there yet"] * (count - len(replicas))
 
 
-def refused(replies: Mapping[str, Mapping[str, Any]], before: Mapping[str, int], policy: Policy) -> dict[str, str]:
-    """Reasons by replica id of those that refused `policy` since `before` (their counts of refusals then)."""
+def refused(replies: Mapping[str, Mapping[str, Any]], before: Mapping[str, int], wanted: Wanted) -> dict[str, str]:
+    """Reasons by replica id of those that refused what is wanted since `before` (their counts of refusals then)."""
     reasons = {}
+    asked = {_identity(wanted.policy)} | ({_identity(wanted.canary)} if wanted.canary else set())
     for name, reply in replies.items():
         last = reply["last_refusal"]
-        fresh = reply["refusals"] > before.get(name, 0)
-        if last and fresh and (last["version"], last["digest"]) == (policy.version, policy.digest):
+        if last and reply["refusals"] > before.get(name, 0) and _holds(last) in asked:
             reasons[name] = last["reason"]
     return reasons
 
 
+def _holds(reply: Mapping[str, Any]) -> tuple[int, str]:
+    return reply["version"], reply["digest"]
+
+
+def _identity(policy: Policy) -> tuple[int, str]:
+    return policy.version, policy.digest
+
+
 def _confirm(
-    dashboard_url: str, app: str, policy: Policy, deadline: float, refusals: Mapping[str, int] | None = None
+    dashboard_url: str, app: str, wanted: Wanted, deadline: float, refusals: Mapping[str, int] | None = None
 ) -> Endpoint:
     end = time.monotonic() + deadline
     while True:
-        endpoint, waiting = _look(dashboard_url, app, policy, refusals)
+        endpoint, waiting = _look(dashboard_url, app, wanted, refusals)
         if not waiting:
             return endpoint
         if time.monotonic() > end:
+            version = (wanted.canary or wanted.policy).version
             raise SwapTimeout(
-                f"version {policy.version} was not confirmed within {deadline:.0f} s; waiting for: {'; '.join(waiting)}"
+                f"version {version} was not confirmed within {deadline:.0f} s; waiting for: {'; '.join(waiting)}"
             )
         time.sleep(POLL_S)
 
 
 def _look(
-    dashboard_url: str, app: str, policy: Policy, refusals: Mapping[str, int] | None
+    dashboard_url: str, app: str, wanted: Wanted, refusals: Mapping[str, int] | None
 ) -> tuple[Endpoint, list[str]]:
     now = details(dashboard_url)
     entry = now.get("applications", {}).get(app, {})
@@ -259,10 +316,10 @@ def _look(
     deployment = entry.get("deployments", {}).get(deployment_name(model_id))
     if not deployment or entry["status"] == "NOT_STARTED":
         return Endpoint(_url(now), model_id), [f"application '{app}' ({entry.get('status', 'not known yet')})"]
-    replies = _replies(_url(now))
-    if refusals is not None and (reasons := refused(replies, refusals, policy)):
+    replies = _replies(now, app)
+    if refusals is not None and (reasons := refused(replies, refusals, wanted)):
         raise SwapRefused("; ".join(f"replica {name}: {reason}" for name, reason in reasons.items()))
-    waiting = missing(deployment["replicas"], deployment["target_num_replicas"], replies, policy)
+    waiting = missing(deployment["replicas"], deployment["target_num_replicas"], replies, wanted)
     if not waiting and entry["status"] != "RUNNING":
         waiting = [f"application '{app}' ({entry['status']})"]
     if waiting and (told := deployment.get("message")):

@@ -1,8 +1,10 @@
-"""The vLLM engine of a replica, with its worker in the engine's own process on CPU."""
+"""The vLLM engine of a replica: its worker in the engine's own process on CPU, and what readiness asks of it."""
 
+import uuid
 from typing import Any
 
 from ray.llm._internal.serve.engines.vllm.vllm_engine import VLLMEngine
+from vllm import SamplingParams
 
 
 class SingleProcessEngine(VLLMEngine):
@@ -14,3 +16,23 @@ class SingleProcessEngine(VLLMEngine):
         config.parallel_config.distributed_executor_backend = "uni"
         engine_args.distributed_executor_backend = "uni"
         return engine_args, frontend_args, config
+
+
+async def next_token(engine: VLLMEngine) -> int:
+    """One greedy token after a fixed one: the scheduler moves and the model runs."""
+    output = await _last(engine, [0], SamplingParams(max_tokens=1, temperature=0, detokenize=False))
+    return output.outputs[0].token_ids[0]
+
+
+async def prompt_logprobs(engine: VLLMEngine, token_ids: list[int]) -> list[float]:
+    """Log-probability (nats) of each token after the first, given those before it."""
+    params = SamplingParams(max_tokens=1, temperature=0, prompt_logprobs=0, detokenize=False)
+    output = await _last(engine, token_ids, params)
+    return [entry[token].logprob for entry, token in zip(output.prompt_logprobs[1:], token_ids[1:], strict=True)]
+
+
+async def _last(engine: VLLMEngine, token_ids: list[int], params: SamplingParams) -> Any:
+    client = engine._engine_client
+    async for output in client.generate({"prompt_token_ids": token_ids}, params, f"own-{uuid.uuid4().hex}"):
+        last = output
+    return last

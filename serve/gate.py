@@ -64,11 +64,19 @@ class Gate:
             return False
         return True
 
-    def open(self, mark: str) -> None:
-        """Opens for requests that run on the weights of `mark`; requests still inside are marked as mixed."""
+    @property
+    def is_open(self) -> bool:
+        return self._opened.is_set()
+
+    def note(self, mark: str) -> None:
+        """The weights of `mark` are in the engine from now on: requests still inside are marked as mixed."""
         for admission in self._inside:
             if admission.marks[-1] != mark:
                 admission.marks.append(mark)
                 self.mixed += 1
+
+    def open(self, mark: str) -> None:
+        """Opens for requests that run on the weights of `mark`."""
+        self.note(mark)
         self.mark = mark
         self._opened.set()

@@ -1,8 +1,8 @@
 """The Serve deployment: Ray's LLM server behind a gate, with weights that `reconfigure` swaps in place."""
 
+import asyncio
 import os
-from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import aclosing
+from pathlib import Path
 from typing import Any
 
 from ray import serve
@@ -10,22 +10,36 @@ from ray.serve.llm import LLMConfig
 from ray.serve.llm.deployment import LLMServer
 
 from pipeline.config import UserError
-from pipeline.weights import verify
+from pipeline.weights import WEIGHTS_NAME, read_reference, verify
+from serve.access import AccessSettings
+from serve.asgi import App
+from serve.endpoint_app import EndpointApp
 from serve.gate import Gate
-from serve.policy import Policy, policy_from, stamp_chunk
+from serve.policy import Policy, wanted_from
 from serve.swap import SwapFailed, Swapper
+from serve.tally import Tally
 
 LOAD_METHOD = "load_snapshot"  # of the worker extension; returns the identity of what it loaded
 
 
 class HotSwapServer(LLMServer):
     """One replica. Serve calls `reconfigure` at start (so a new replica comes up on the current version) and whenever
-    `user_config` changes; requests reach the engine only while confirmed weights are in it."""
+    `user_config` changes; requests reach the engine only while confirmed weights are in it.
 
-    async def __init__(self, llm_config: LLMConfig, *, drain_s: float = 60.0, **options: Any) -> None:
+    `drain_s` bounds the draining of a swap; `parity_limit` (nats) is how far the engine may be from the log-probs that
+    a snapshot brings along, None: it is shown but not held against it.
+    """
+
+    async def __init__(
+        self, llm_config: LLMConfig, *, drain_s: float = 60.0, parity_limit: float | None = None, **options: Any
+    ) -> None:
         self._started_with = llm_config.model_loading_config.model_source
-        self._gate = Gate()
-        self._swapper = Swapper(EngineWeights(self), self._gate, self._verify, drain_s=drain_s)
+        self._rank = 0
+        self._is_canary, self._access_digest = False, ""
+        self.gate, self.tally, self.access = Gate(), Tally(), AccessSettings()
+        self._app: EndpointApp | None = None
+        engine = EngineWeights(self)
+        self._swapper = Swapper(engine, self.gate, self._verify, drain_s=drain_s, parity_limit=parity_limit)
         await super().__init__(llm_config, **options)
 
     def _get_default_engine_class(self) -> type:
@@ -35,20 +49,34 @@ class HotSwapServer(LLMServer):
             return SingleProcessEngine
         return super()._get_default_engine_class()
 
-    def _verify(self, policy: Policy) -> None:
-        """Every byte and value of the snapshot, against its manifest and the model the engine was started with."""
+    async def __serve_build_asgi_app__(self) -> App:
+        """What answers HTTP in this replica: vLLM's own routes and ours, behind access and gate."""
+        self._app = EndpointApp(await super().__serve_build_asgi_app__(), self)
+        return self._app
+
+    def _verify(self, policy: Policy) -> int:
+        """Every byte and value of the snapshot, against its manifest and the model the engine was started with.
+        Returns the size of the weights in bytes."""
         manifest = verify(policy.folder, expect=policy.digest, base=self._started_with)
         if manifest.version != policy.version:
             raise UserError(f"{policy.folder} holds version {manifest.version}, not {policy.version}")
+        return (Path(policy.folder) / WEIGHTS_NAME).stat().st_size
 
-    async def reconfigure(self, user_config: dict[str, object]) -> None:
-        """Serves the policy `user_config` names. A refused one leaves the old weights serving and shows in
-        `policy_status`; a replica that has no confirmed weights yet fails instead."""
+    async def reconfigure(self, user_config: dict[str, object], rank: Any = None) -> None:
+        """Serves what `user_config` asks a replica of this rank for. A refused policy leaves the old weights serving
+        and shows in `policy_status`; a replica that has no confirmed weights yet fails instead."""
+        self._rank = getattr(rank, "rank", rank) or 0
         try:
-            policy = policy_from(user_config)
+            wanted = wanted_from(user_config)
+            access = AccessSettings.from_config(wanted.access or {})
         except UserError as error:
             self._swapper.refuse_config(user_config, str(error))
             return
+        self.access, self._access_digest = access, wanted.access_digest
+        if self._app:
+            self._app.access.update(access)
+        policy = wanted.for_rank(self._rank)
+        self._is_canary = policy is not wanted.policy
         if self._swapper.current is None and policy.folder == self._started_with:
             await self._swapper.adopt(policy)
         else:
@@ -60,22 +88,34 @@ class HotSwapServer(LLMServer):
             raise SwapFailed(self._swapper.broken)
         await super().check_health()
 
+    async def readiness(self, deadline_s: float) -> str | None:
+        """Why this replica is not ready, None when it is: healthy, on confirmed weights, and its engine computes a
+        token within `deadline_s` (while a swap holds the engine, requests wait and are not lost: ready)."""
+        from serve.engine import next_token
+
+        if self._swapper.current is None:
+            return self._swapper.broken or "no weights are confirmed yet"
+        try:
+            await self.check_health()
+            if self.gate.is_open:
+                await asyncio.wait_for(next_token(self.engine), deadline_s)
+        except TimeoutError:
+            return f"the engine computed no token within {deadline_s:g} s" if self.gate.is_open else None
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is the answer
+            return str(error) or type(error).__name__
+        return None
+
     async def policy_status(self) -> dict[str, object]:
-        """The version and digest in this replica's engine, and how its last swaps went."""
-        return {"replica": serve.get_replica_context().replica_id.unique_id, **self._swapper.state()}
-
-    async def chat(self, request: Any, raw_request_info: Any = None) -> AsyncGenerator[Any, None]:
-        return self._gated(lambda: LLMServer.chat(self, request, raw_request_info))
-
-    async def completions(self, request: Any, raw_request_info: Any = None) -> AsyncGenerator[Any, None]:
-        return self._gated(lambda: LLMServer.completions(self, request, raw_request_info))
-
-    async def _gated(self, begin: Callable[[], Awaitable[AsyncGenerator[Any, None]]]) -> AsyncGenerator[Any, None]:
-        """Runs a request inside the gate and stamps every piece of its reply."""
-        async with self._gate.admit() as admission:
-            async with aclosing(await begin()) as items:
-                async for item in items:
-                    yield _stamped(item, admission.fingerprint)
+        """The version and digest in this replica's engine, how its last swaps went and what it has answered."""
+        return {
+            "replica": serve.get_replica_context().replica_id.unique_id,
+            "rank": self._rank,
+            "pid": os.getpid(),
+            "canary": self._is_canary,
+            "access": self._access_digest,
+            **self._swapper.state(),
+            "served": self.tally.state(),
+        }
 
 
 class EngineWeights:
@@ -100,12 +140,11 @@ class EngineWeights:
     async def resume(self) -> None:
         await self._server.resume()
 
+    async def parity(self, policy: Policy) -> float | None:
+        """Mean |difference| (nats) between the engine's log-probs and those the snapshot brings; None without them."""
+        from serve.engine import prompt_logprobs
 
-def _stamped(item: Any, mark: str) -> Any:
-    if isinstance(item, list):
-        return [_stamped(part, mark) for part in item]
-    if isinstance(item, str):
-        return stamp_chunk(item, mark)
-    if hasattr(item, "system_fingerprint"):
-        item.system_fingerprint = mark
-    return item
+        reference = await asyncio.to_thread(read_reference, policy.folder)
+        if reference is None:
+            return None
+        return reference.distance(await prompt_logprobs(self._server.engine, reference.token_ids))

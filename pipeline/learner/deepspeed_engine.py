@@ -18,6 +18,8 @@ from torch import Tensor, nn
 
 from pipeline.config import UserError
 from pipeline.config.schema import Learner
+from pipeline.learner.loss import token_logprobs
+from pipeline.weights import Reference, make_reference
 
 if TYPE_CHECKING:
     from deepspeed import DeepSpeedEngine
@@ -190,3 +192,15 @@ def _own_tensors(module: nn.Module) -> list[tuple[str, Tensor]]:
 def _gathered(tensors: list[Tensor]) -> Any:
     sharded = [tensor for tensor in tensors if hasattr(tensor, "ds_id")]
     return import_deepspeed().zero.GatheredParameters(sharded, modifier_rank=None) if sharded else nullcontext()
+
+
+def reference_logprobs(engine: "DeepSpeedEngine") -> Reference:
+    """The learner's own log-probs of a fixed sequence: whoever serves its weights must compute the same. Collective."""
+
+    def logprobs_of(token_ids: list[int]) -> list[float]:
+        ids = torch.tensor([token_ids], device=engine.device)
+        with torch.no_grad():
+            logits = engine(input_ids=ids).logits[0, :-1]
+        return token_logprobs(logits, ids[0, 1:], 1.0).tolist()
+
+    return make_reference(engine.module.config.vocab_size, logprobs_of)

@@ -36,7 +36,13 @@ from pipeline.config import UserError, config_digest
 from pipeline.config.schema import RunConfig
 from pipeline.learner import checkpoint as checkpoints
 from pipeline.learner.agreement import agree, from_rank_zero
-from pipeline.learner.deepspeed_engine import build_engine, full_state_dict, load_model, set_hyperparameters
+from pipeline.learner.deepspeed_engine import (
+    build_engine,
+    full_state_dict,
+    load_model,
+    reference_logprobs,
+    set_hyperparameters,
+)
 from pipeline.learner.policy_step import train_batch
 from pipeline.learner.remote import ControllerClient
 from pipeline.learner.streams import RankBatch
@@ -179,6 +185,7 @@ class LearnerRank:
         """Gather the weights and write them, on rank 0, in a folder of this attempt: a replayed step need not give
         the same bits on every device, and an engine may still read the folder of the attempt before."""
         state = full_state_dict(self.engine)
+        reference = reference_logprobs(self.engine)
         if self.rank == 0:
             version = step + 1
             self.snapshot = write_snapshot(
@@ -190,6 +197,7 @@ class LearnerRank:
                 config_digest=config_digest(self.cfg),
                 serving_dtype=self.cfg.engine.dtype,
                 model_dir=self.cfg.model.path,
+                reference=reference,
             )
 
     def _publish(self, step: int) -> None:

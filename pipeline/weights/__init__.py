@@ -16,6 +16,7 @@ from pipeline.weights.manifest import (
     read_manifest,
     tensors_digest,
 )
+from pipeline.weights.reference import Reference, make_reference, read_reference
 
 if TYPE_CHECKING:
     from pipeline.weights.names import canonical, load_into, map_names, match_names
@@ -41,6 +42,7 @@ __all__ = [
     "MANIFEST_NAME",
     "WEIGHTS_NAME",
     "Manifest",
+    "Reference",
     "Snapshot",
     "SnapshotError",
     "TensorEntry",
@@ -48,9 +50,11 @@ __all__ = [
     "check_tokenizer",
     "describe",
     "load_into",
+    "make_reference",
     "map_names",
     "match_names",
     "read_manifest",
+    "read_reference",
     "read_tensors",
     "tensors_digest",
     "verify",

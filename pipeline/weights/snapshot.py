@@ -20,6 +20,7 @@ from pipeline.weights.manifest import (
     tensors_digest,
 )
 from pipeline.weights.names import check_names, map_names, tied_names
+from pipeline.weights.reference import REFERENCE_NAME, Reference
 from pipeline.weights.sidecars import copy_sidecars
 from pipeline.weights.tensors import check_finite, describe, folder_shapes, read_config
 
@@ -36,12 +37,13 @@ def write_snapshot(
     config_digest: str,
     serving_dtype: str,
     model_dir: str | Path,
+    reference: Reference | None = None,
 ) -> Snapshot:
     """Write `state_dict` (whole tensors, any known wrapper prefixes) as a model folder and return its identity.
 
     Floating tensors are cast to `serving_dtype`; a tied output head is compared with its embedding and left out.
     Names and shapes must be those of the safetensors in `model_dir` (a folder without weights is not compared).
-    Configuration, tokenizer and chat template are copied from there. The folder appears by one rename, so it is
+    Configuration, tokenizer and chat template are copied from there; `reference` goes with them. The folder appears by one rename, so it is
     whole or absent. Writing the same version with equal weights again changes nothing; the same folder with other
     weights or another version is a SnapshotError, as are NaN, placeholders and names that do not fit.
     """
@@ -54,6 +56,8 @@ def write_snapshot(
         temporary = folder.parent / f".{folder.name}.tmp-{uuid.uuid4().hex[:8]}"
         temporary.mkdir(parents=True)
         try:
+            if reference is not None:
+                (temporary / REFERENCE_NAME).write_text(reference.to_json(), encoding="utf-8")
             files = copy_sidecars(model_dir, temporary, serving_dtype)
             save_file(tensors, temporary / WEIGHTS_NAME, metadata={"format": "pt"})
             manifest = Manifest(version, parent, step, config_digest, entries, tied, files)

@@ -3,7 +3,7 @@ import json
 import pytest
 
 from pipeline.config import UserError
-from serve.policy import Policy, fingerprint, policy_from, read_mark, stamp_chunk
+from serve.policy import Policy, Wanted, fingerprint, policy_from, stamp_event, stamp_json, wanted_from
 
 DIGEST = "0123456789abcdef" * 4
 
@@ -34,26 +34,67 @@ def test_wrong_config_is_told(config, text):
         policy_from(config)
 
 
-@pytest.mark.parametrize("tail", ["", ',"system_fingerprint":"vllm-0.1"', ',"system_fingerprint":null'])
+OWN = Policy(3, "/3", DIGEST)
+OTHER = Policy(2, "/2", "f" * 64, "keep")
+
+
+def test_wanted_round_trip_and_ranks():
+    wanted = Wanted(OWN, OTHER, 2, {"max_waiting": 8})
+    assert wanted_from(wanted.as_config()) == wanted
+    assert [wanted.for_rank(rank) for rank in range(3)] == [OTHER, OTHER, OWN]
+    assert wanted_from(OWN.as_config()) == Wanted(OWN) and Wanted(OWN).for_rank(0) == OWN
+
+
+def test_access_settings_have_an_identity():
+    assert Wanted(OWN).access_digest == Wanted(OWN, access={}).access_digest
+    assert Wanted(OWN, access={"a": 1, "b": 2}).access_digest == Wanted(OWN, access={"b": 2, "a": 1}).access_digest
+    assert Wanted(OWN, access={"a": 1}).access_digest != Wanted(OWN, access={"a": 2}).access_digest
+
+
+@pytest.mark.parametrize(
+    ("part", "text"),
+    [
+        ({"canary": 3}, "canary must be a mapping"),
+        ({"canary": OTHER.as_config()}, "canary.replicas"),
+        ({"canary": OTHER.as_config() | {"replicas": 0}}, "from 1"),
+        ({"canary": OTHER.as_config() | {"replicas": True}}, "whole number"),
+        ({"canary": {"version": 1, "replicas": 1}}, "user_config.canary.folder"),
+        ({"access": []}, "access must be a mapping"),
+        ({"canery": {}}, "canery"),
+    ],
+)
+def test_wrong_wanted_is_told(part, text):
+    with pytest.raises(UserError, match=text):
+        wanted_from(OWN.as_config() | part)
+
+
+@pytest.mark.parametrize("tail", [b"", b',"system_fingerprint":"vllm-0.1"', b',"system_fingerprint": null'])
 def test_stamp_replaces_the_engines_fingerprint(tail):
-    chunk = 'data: {"id":"a","choices":[{"delta":{"content":"hi"}}]' + tail + "}\n\n"
-    stamped = stamp_chunk(chunk, "v1-abc")
-    assert stamped.endswith("\n\n") and stamped.count("system_fingerprint") == 1
-    assert json.loads(stamped[len("data: ") :])["system_fingerprint"] == "v1-abc"
-    assert read_mark(stamped) == "v1-abc"
+    text = b'{"id":"a","choices":[{"delta":{"content":"hi"}}]' + tail + b"}"
+    event = stamp_event(b"data: " + text + b"\n\n", "v1-abc")
+    assert event.endswith(b"\n\n") and event.count(b"system_fingerprint") == 1
+    for whole in (event[len("data: ") :], stamp_json(text, "v1-abc")):
+        assert json.loads(whole) == {
+            "system_fingerprint": "v1-abc",
+            "id": "a",
+            "choices": [{"delta": {"content": "hi"}}],
+        }
+
+
+def test_every_event_of_a_chunk_is_stamped():
+    chunk = b'event: a\ndata: {"x":1}\n\ndata: {"y":2}\n\ndata: [DONE]\n\n'
+    assert stamp_event(chunk, "m").count(b'"system_fingerprint":"m"') == 2
+    assert stamp_event(chunk, "m").endswith(b"data: [DONE]\n\n")
 
 
 def test_stamp_leaves_what_the_model_wrote():
-    text = ',"system_fingerprint":"mine"'
-    chunk = "data: " + json.dumps({"id": "a", "text": text}) + "\n\n"
-    assert json.loads(stamp_chunk(chunk, "v1-abc")[len("data: ") :]) == {
-        "system_fingerprint": "v1-abc",
-        "id": "a",
-        "text": text,
-    }
+    text = ',"system_fingerprint":"mine"\ndata: {"'
+    body = json.dumps({"id": "a", "text": text}).encode()
+    expected = {"system_fingerprint": "v1-abc", "id": "a", "text": text}
+    assert json.loads(stamp_json(body, "v1-abc")) == expected
+    assert json.loads(stamp_event(b"data: " + body, "v1-abc")[len("data: ") :]) == expected
 
 
-def test_stamp_leaves_done():
-    assert stamp_chunk("data: [DONE]\n\n", "v1-abc") == "data: [DONE]\n\n"
-    assert read_mark("data: [DONE]\n\n") is None
-    assert read_mark([]) is None
+@pytest.mark.parametrize("body", [b"", b"[1]", b"{}", b"plain"])
+def test_what_is_no_object_stays(body):
+    assert stamp_json(body, "m") == body and stamp_event(b"data: " + body, "m") == b"data: " + body

