@@ -1,0 +1,188 @@
+"""The outermost layer of a replica: who may do what, how much of it, and with which body."""
+
+import json
+import logging
+import re
+import time
+from collections.abc import Mapping
+
+from serve.access.body import check_body
+from serve.access.callers import Caller, Callers, apply_caller
+from serve.access.cors import is_preflight, preflight, with_origin
+from serve.access.errors import App, Message, Receive, Refusal, Send, error_response
+from serve.access.limits import Clock, Places
+from serve.access.reading import ClientLeft, check_headers, parse_object, read_body
+from serve.access.routes import GENERATING, find_route
+from serve.access.settings import AccessSettings
+
+logger = logging.getLogger("serve.access")
+
+BUSY_RETRY_S = 1
+CLIENT_LEFT = 499  # what the log calls a request whose sender left before it had an answer
+# The key, which nothing behind needs, and headers by which vLLM lets a client choose its priority and its rank.
+DROPPED = (b"authorization", b"proxy-authorization", b"x-vllm-priority", b"x-data-parallel-rank")
+_KEY = re.compile(r"sk-[\w-]+")
+_LENGTHS = (b"content-length", b"transfer-encoding")
+
+
+class AccessMiddleware:
+    """ASGI middleware around a replica's routes. Refused requests never reach `app`; the others find their caller in
+    `scope["state"]["caller"]` (`name`, `scope`, `priority`, `charge(tokens)`).
+
+    In order: preflights, the key (401), the route (404), the scope (403), places (503), rates (429), the body (408,
+    413, 415, 400). Websockets are refused; lifespan events pass.
+    """
+
+    def __init__(
+        self, app: App, settings: AccessSettings, *, clock: Clock = time.monotonic, now: Clock = time.time
+    ) -> None:
+        self._app, self._settings = app, settings
+        self._callers = Callers(settings, clock, now)
+        self._places = Places()
+
+    @property
+    def inside(self) -> int:
+        """Requests that hold a place in this replica, waiting or running."""
+        return self._places.inside
+
+    def update(self, settings: AccessSettings) -> None:
+        """Follows other settings from the next request on; those inside go on."""
+        self._settings = settings
+        self._callers.update(settings)
+
+    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
+        if scope["type"] == "websocket":
+            await send({"type": "websocket.close", "code": 1008, "reason": "websockets are not served"})
+        elif scope["type"] != "http":
+            await self._app(scope, receive, send)
+        else:
+            await self._answer(scope, receive, send)
+
+    async def _answer(self, scope: Message, receive: Receive, send: Send) -> None:
+        headers = {name.lower(): value for name, value in scope["headers"]}
+        line = AccessLine(scope, send)
+        reply = with_origin(line.send, headers, self._settings.cors_origins)
+        try:
+            if is_preflight(scope, headers):
+                await preflight(scope, headers, self._settings.cors_origins)(scope, receive, reply)
+            else:
+                await self._admit(scope, headers, receive, reply, line)
+        except Refusal as refusal:
+            await error_response(refusal)(scope, receive, reply)
+        except ClientLeft:
+            line.status = CLIENT_LEFT
+        finally:
+            line.write()
+
+    async def _admit(
+        self, scope: Message, headers: Mapping[bytes, bytes], receive: Receive, send: Send, line: "AccessLine"
+    ) -> None:
+        route = find_route(scope["method"], scope["path"], scope.get("raw_path"))
+        if route is not None and route.scope == "open":
+            await self._app(_cleaned(scope), receive, send)
+            return
+        caller = self._callers.find(headers)
+        line.caller = caller.name
+        if route is None:
+            raise Refusal(404, "there is no such route")
+        if not caller.may(route.scope):
+            raise Refusal(403, f"this key has the scope {caller.scope}; the route needs {route.scope}")
+        inner = _cleaned(scope) | {"state": {**scope.get("state", {}), "caller": caller}}
+        if not route.work:
+            await self._app(inner, receive, send)
+            return
+        if self.inside >= self._settings.max_waiting:
+            busy = [(b"retry-after", str(BUSY_RETRY_S).encode())]
+            raise Refusal(503, "this replica has no room for more requests now; try again", headers=busy)
+        with self._places.hold():
+            _check_rates(caller)
+            inner, receive = await self._read(inner, headers, caller, receive, line)
+            await self._app(inner, receive, send)
+
+    async def _read(
+        self,
+        scope: Message,
+        headers: Mapping[bytes, bytes],
+        caller: Caller,
+        receive: Receive,
+        line: "AccessLine",
+    ) -> tuple[Message, Receive]:
+        """The request with its checked body, whose first `receive` gives it whole."""
+        limit = self._settings.max_body_bytes
+        check_headers(headers, limit)
+        raw = await read_body(receive, limit)
+        body = parse_object(raw)
+        check_body(body)
+        if self._settings.log_requests:
+            line.note(raw)
+        if scope["path"] in GENERATING and apply_caller(body, caller):
+            raw = json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode()
+        kept = [pair for pair in scope["headers"] if pair[0].lower() not in _LENGTHS]
+        sized = [*kept, (b"content-length", str(len(raw)).encode())]
+        return scope | {"headers": sized}, _replayed(raw, receive)
+
+
+def _check_rates(caller: Caller) -> None:
+    refused = caller.rates.admit()
+    if refused:
+        what, seconds = refused
+        wait = [(b"retry-after", str(seconds).encode())]
+        raise Refusal(429, f"this key's {what} a minute are used up; try again in {seconds} s", headers=wait)
+
+
+def _cleaned(scope: Message) -> Message:
+    return {**scope, "headers": [pair for pair in scope["headers"] if pair[0].lower() not in DROPPED]}
+
+
+def _replayed(body: bytes, receive: Receive) -> Receive:
+    """`receive` that gives `body` first and then whatever comes: the news that the client has left."""
+    is_given = False
+
+    async def replaying() -> Message:
+        nonlocal is_given
+        if is_given:
+            return await receive()
+        is_given = True
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    return replaying
+
+
+class AccessLine:
+    """The log's line of one request: method, path, status, time, the key's name, the mark of the weights. It holds
+    neither the query nor any header, so no key; prompts and replies only where the settings say so."""
+
+    def __init__(self, scope: Message, send: Send) -> None:
+        self._scope, self._send = scope, send
+        self._began = time.monotonic()
+        self._body: bytes | None = None
+        self._reply = bytearray()
+        self.caller, self.status, self.mark = "-", 0, "-"
+
+    def note(self, body: bytes) -> None:
+        """Keeps the body, and the reply as it goes by, for the log."""
+        self._body = body
+
+    async def send(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+            marks = [value for name, value in message.get("headers", ()) if name.lower() == b"x-policy-version"]
+            self.mark = marks[0].decode("latin-1") if marks else "-"
+        elif self._body is not None:
+            self._reply += message.get("body", b"")
+        await self._send(message)
+
+    def write(self) -> None:
+        """Logs the line. Status 0: the app ended without an answer."""
+        ms = (time.monotonic() - self._began) * 1000
+        method, path = _printable(self._scope["method"], 16), _printable(self._scope["path"], 200)
+        logger.info("%s %s %d %.1f ms key=%s mark=%s", method, path, self.status, ms, self.caller, self.mark)
+        if self._body is not None:
+            request, reply = self._body.decode("utf-8"), self._reply.decode("utf-8", "replace")
+            logger.info("request %s reply %s", json.dumps(request), json.dumps(reply))
+
+
+def _printable(text: str, limit: int) -> str:
+    """One line of plain signs, so that no path can write a line of its own into the log, without what looks like a
+    key."""
+    return _KEY.sub("sk-***", text[:limit].encode("unicode_escape").decode("ascii"))
