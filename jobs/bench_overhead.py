@@ -29,9 +29,10 @@ from jobs._runs import held, named, run_folder
 from jobs._tracking import keep_run, with_local_tracking
 from jobs.serve import local_dashboard
 from jobs.services import FOLDER
-from pipeline.config import RunConfig, UserError, config_digest, schema
+from pipeline.config import RunConfig, UserError, config_digest
 from pipeline.engine.options import EngineOptions
 from pipeline.tracking import code_tags
+from serve.arguments import config_of
 
 FAILURES_SHOWN = 20
 ATTEMPT_S = 180.0  # for one request
@@ -75,8 +76,9 @@ def _beside(
         raise UserError(f"{len(target.endpoint.replicas)} replicas run, vLLM's server is one: deploy serve.replicas=1")
     state = next(iter(target.endpoint.replicas.values()))
     replica = replica_process(state, target.dashboard)
-    options = EngineOptions.from_config(schema.Engine(**target.args["engine"]))
-    kwargs = engine_kwargs(options)
+    running = config_of(target.args)
+    options = EngineOptions.from_config(running.engine)
+    kwargs = engine_kwargs(options, running)
     before = environment()
     launch = bare_launch(str(folder_of(target.policy)), target.endpoint.model_id, kwargs, options)
     prompts = [problem.prompt for problem in load_problems(cfg.problems.held_out, cfg.run.seed)]
@@ -121,7 +123,7 @@ async def _rounds(
             for url in urls.values():
                 warm = Load(http, url, model, case.clients)
                 await warm.run(_shapes(cfg, case, prompts, case.clients, 0), "warm", lambda _: None)
-        with tqdm(total=args.rounds * len(every) * 2, unit="measurement") as bar:
+        with tqdm(total=args.rounds * len(every) * 2, unit="measurement", disable=None) as bar:
             for number in range(args.rounds):
                 for outcome in outcomes:
                     for side in order(number):

@@ -104,7 +104,7 @@ async def _phases(
         load = Load(http, target.endpoint.url, target.endpoint.model_id, args.clients)
         counts = list(zip(split(args.requests, ROUNDS), split(args.swaps, ROUNDS), strict=True))
         quiet = [max(1, requests // QUIET_PART) for requests, _ in counts]
-        with tqdm(total=args.requests + sum(quiet), unit="request", smoothing=0.1) as bar:
+        with tqdm(total=args.requests + sum(quiet), unit="request", smoothing=0.1, disable=None) as bar:
 
             def shapes(index: int, count: int) -> list:
                 return plan(count, cfg.run.seed + index, prompts, _lengths(cfg), args.stream_share)
