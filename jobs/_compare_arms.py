@@ -60,7 +60,7 @@ def arm_config(cfg: RunConfig, arm: Arm, seed: int) -> RunConfig:
     changes: dict[str, Any] = {
         "run": at_seed(cfg, seed).run,
         "reward": own.model_copy(update={"options": {**own.options, **options}}),
-        "publish": cfg.publish.model_copy(update={"every": cfg.run.steps, "endpoint": False}),
+        "publish": cfg.publish.model_copy(update={"every": cfg.run.steps, "endpoint": False, "gate": False}),
         "comparison": type(cfg.comparison)(),
     }
     if not arm.curriculum:
