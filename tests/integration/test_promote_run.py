@@ -40,6 +40,7 @@ QUICK = (
     "gate.soak_s=5",
     "gate.replay=40",
     "gate.min_canary_requests=8",
+    "gate.max_accuracy_drop=0.15",  # few problems
 )
 STEPS, ROWS = 150, 16
 START, SHORT, NOISY, HASTY, LONG = range(5)
@@ -60,7 +61,8 @@ def taught(write):
     schedule = torch.optim.lr_scheduler.LinearLR(optimiser, 1.0, 0.05, STEPS)
     for _ in range(STEPS):
         rows = [_lesson(tokenizer, problem, write(problem, rng)) for problem in rng.choices(problems, k=ROWS)]
-        ids, labels = (torch.nn.utils.rnn.pad_sequence(c, True, v) for c, v in zip(zip(*rows), (0, -100)))
+        ids = torch.nn.utils.rnn.pad_sequence([row for row, _ in rows], True, 0)
+        labels = torch.nn.utils.rnn.pad_sequence([row for _, row in rows], True, -100)
         loss = model(ids, attention_mask=ids != 0, labels=labels).loss
         optimiser.zero_grad()
         loss.backward()
@@ -79,7 +81,8 @@ def _lesson(tokenizer, problem, response):
 
 def noisy(state):
     torch.manual_seed(1)
-    return {name: value + value.std() * torch.randn_like(value) for name, value in state.items()}
+    own = {name: value for name, value in state.items() if name != "lm_head.weight"}  # it is tied to the embedding
+    return {name: value + value.std() * torch.randn_like(value) for name, value in own.items()}
 
 
 def candidates():
@@ -149,7 +152,7 @@ class World:
         )
         print(done.stdout)
         assert done.returncode == expect, done.stdout + done.stderr
-        return done.stdout
+        return done.stdout + done.stderr
 
     def serving(self):
         """(version, canary) of each replica."""
@@ -203,7 +206,7 @@ def test_a_better_model_reaches_users_and_bad_ones_do_not(world):
 
     told = world.run("canary", "start", "--candidate", "previous", expect=0)
     assert world.serving() == [(START, True), (SHORT, False)]
-    assert "a canary of v0-" in _refused(world)
+    assert "a canary of v0-" in world.run("promote", "--candidate", str(LONG + 1), expect=2)
     world.run("canary", "end", expect=0)
     assert world.serving() == [(SHORT, False)] * 2
 
@@ -211,9 +214,3 @@ def test_a_better_model_reaches_users_and_bad_ones_do_not(world):
     assert "rolled back to policy 1 (v0-" in told and world.serving() == [(START, False)] * 2
     assert world.registry.aliases() == {"champion": START + 1, "previous": SHORT + 1}
     assert world.tags(SHORT)["rollback.reason"] == "test"
-
-
-def _refused(world):
-    with pytest.raises(AssertionError) as told:
-        world.run("promote", "--candidate", str(LONG + 1), expect=0)
-    return str(told.value)
