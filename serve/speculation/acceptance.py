@@ -7,6 +7,7 @@ from serve.speculation.state import examined
 CHANGED = 3.0  # standard errors between the last few steps and the long memory that count as a change
 ENOUGH = 3.0  # examined tokens before a change may be called
 LOWEST, HIGHEST = 0.05, 0.95  # bounds of the rate inside the standard error, which is 0 at rates 0 and 1
+CARRIED = 0.5  # of the fast memory when it takes over: part of it is still from before the change
 SHRINK = 2.0  # draft tokens' worth of belief that a position is like the one before it
 
 
@@ -45,7 +46,8 @@ class AcceptanceEstimate:
                 self.hits[position] += hit
                 self.new_hits[position] += hit
         if self._changed():
-            self.hits, self.tries = list(self.new_hits), list(self.new_tries)
+            self.hits = [CARRIED * value for value in self.new_hits]
+            self.tries = [CARRIED * value for value in self.new_tries]
             self.changes += 1
 
     def _changed(self) -> bool:

@@ -45,14 +45,12 @@ class Decision:
             if data.get("drafted") is not None:
                 data["drafted"] = tuple(data["drafted"])
             found = cls(**data)
-        except UserError:
-            raise
+            if len(found.asked) != len(found.emitted) or not found.asked or found.cost <= 0:
+                raise UserError("a decision needs one `asked` for each `emitted`, at least one, and a cost above 0")
+            if not all(0 <= a <= found.k and 1 <= e <= a + 1 for a, e in zip(found.asked, found.emitted, strict=True)):
+                raise UserError("more tokens emitted or asked for than the draft length allows")
         except (KeyError, TypeError, AttributeError, ValueError) as error:
             raise UserError(f"not a decision ({error!r})") from None
-        if len(found.asked) != len(found.emitted) or not found.asked or found.cost <= 0:
-            raise UserError("a decision needs one `asked` for each `emitted`, at least one, and a cost above 0")
-        if not all(0 <= a <= found.k and 1 <= e <= a + 1 for a, e in zip(found.asked, found.emitted, strict=True)):
-            raise UserError("more tokens emitted or asked for than the draft length allows")
         return found
 
 

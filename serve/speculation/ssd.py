@@ -42,6 +42,8 @@ class Saguaro:
             raise UserError(f"unknown backup {self.backup!r}; known: {', '.join(BACKUPS)}")
         if min(self.k, self.batch, self.widest) < 1 or self.branches < 0 or self.draft_cost < 0 or self.decay <= 0:
             raise UserError(f"{self}: k, batch and widest must be at least 1, branches and draft_cost not negative")
+        if self.top < (1 - self.top) * (1 - 2**-self.decay):
+            raise UserError(f"top={self.top} is less than the chance of the drafter's second choice; raise it")
         if not all(0 <= rate < 1 for rate in (self.alpha, self.fast_alpha, self.top)):
             raise UserError("alpha, fast_alpha and top must lie in [0, 1)")
 

@@ -87,8 +87,8 @@ CANNOT_PAY = (
     _steady("crowded and unpredictable", 0.2, batch=24, costs=COMPUTE_BOUND),
 )
 CHANGING = (
-    Workload("switching", (Segment(800, (0.93,)), Segment(300, (0.05,)))),
+    Workload("switching", (Segment(400, (0.93,)), Segment(150, (0.05,)))),
     Workload("by phase", (Segment(200, (0.95,), phase="reasoning"), Segment(60, (0.08,), phase="answer"))),
-    Workload("drifting", (Segment(900, (0.97,), (0.03,)), Segment(900, (0.03,), (0.97,)))),
+    Workload("drifting", (Segment(600, (0.97,), (0.03,)), Segment(600, (0.03,), (0.97,)))),
     Workload("tidal", (Segment(120, (0.8,)), Segment(80, (0.8,), batch=24)), COMPUTE_BOUND),
 )

@@ -1,7 +1,7 @@
 from itertools import product
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from pipeline.config import UserError
@@ -23,6 +23,7 @@ def test_pieces_by_hand():
 @settings(max_examples=30)
 @given(st.floats(0, 0.95), st.integers(1, 3), st.integers(0, 7), st.floats(0, 0.9), st.floats(0.3, 2))
 def test_fan_out_is_the_best_spread(alpha, k, branches, top, decay):
+    assume(top >= (1 - top) * (1 - 2**-decay))
     setting = Saguaro(k=k, alpha=alpha, branches=branches, top=top, decay=decay)
     chances = outcomes(alpha, k)
     best = max(
@@ -74,7 +75,7 @@ def test_backup_goes_from_neural_to_fast_as_the_batch_grows():
     assert best_backup(Saguaro(batch=64, draft_cost=0.1)) == "fast"
 
 
-@pytest.mark.parametrize("keys", [{"backup": "slow"}, {"alpha": 1.0}, {"k": 0}, {"branches": -1}])
+@pytest.mark.parametrize("keys", [{"backup": "slow"}, {"alpha": 1.0}, {"k": 0}, {"branches": -1}, {"top": 0.2}])
 def test_bad_settings(keys):
     with pytest.raises(UserError):
         Saguaro(**keys)
