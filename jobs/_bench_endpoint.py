@@ -10,9 +10,10 @@ from urllib.parse import urlparse
 import httpx
 import psutil
 
-from jobs.serve import as_snapshot, results_folder
+from jobs.serve import results_folder
 from pipeline.config import RunConfig, UserError, check_model_folder
 from serve import client
+from serve.first_snapshot import as_snapshot
 from serve.policy import Policy, Wanted, wanted_from
 
 REPLICA = "ServeReplica"  # of the title Ray gives a replica's process
@@ -42,7 +43,7 @@ def find_or_deploy(cfg: RunConfig, dashboard: str) -> Target:
         snapshot = as_snapshot(check_model_folder(cfg.model.path), results_folder(cfg), cfg)
         policy = Policy(snapshot.version, snapshot.uri, snapshot.manifest.digest, cfg.serve.swap_mode)
         print(f"nothing is deployed: deploying {cfg.model.path}, {cfg.serve.replicas} replica(s)", flush=True)
-        client.deploy(dashboard, cfg.serve, snapshot.uri, policy.as_config(), engine_cfg=cfg.engine)
+        client.deploy(dashboard, cfg, snapshot.uri, policy)
     config = _config(dashboard)
     if config is None:
         raise RuntimeError(f"the application '{client.APP}' is gone from {dashboard} right after it was deployed")

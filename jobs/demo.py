@@ -17,12 +17,13 @@ from tqdm import tqdm
 
 from jobs import _demo_report, _measure, services
 from jobs._bar import show_line
-from jobs._cli import run_command
+from jobs._cli import describe_training, run_command
 from jobs._submit import follow, submit
 from jobs._traffic import Trickle
 from pipeline.config import RunConfig, UserError, check_model_folder, resolve_path
 from pipeline.evaluation import Summary
 from serve import client
+from serve.policy import Policy
 
 PRESET = "infra/presets/tiny.yaml"
 RUNS = "runs"
@@ -78,7 +79,7 @@ def _demo(cfg: RunConfig, args: argparse.Namespace) -> int:
     print(f"   {'storage':10} {folder}", flush=True)
 
     clock.begin("deploy", f"Deploying {cfg.model.path} to Ray Serve")
-    endpoint = client.deploy(urls["dashboard"], cfg.serve, str(model), _first_policy(model), engine_cfg=cfg.engine)
+    endpoint = client.deploy(urls["dashboard"], cfg, str(model), _first_policy(model))
     urls["endpoint"] = f"{endpoint.url}/v1"
     print(f"   endpoint   {urls['endpoint']}  (model {endpoint.model_id})", flush=True)
 
@@ -110,14 +111,14 @@ def _demo(cfg: RunConfig, args: argparse.Namespace) -> int:
     return 1 if complaints else 0
 
 
-def _first_policy(model: Path) -> dict[str, Any]:
+def _first_policy(model: Path) -> Policy:
     from pipeline.weights import read_manifest
 
-    return {"version": 0, "folder": str(model), "digest": read_manifest(model).digest}
+    return Policy(0, str(model), read_manifest(model).digest)
 
 
 def _measured(cfg: RunConfig, tokenizer: Any, endpoint: client.Endpoint, problems: list) -> _measure.Measured:
-    with tqdm(total=len(problems) * cfg.evaluation.samples, unit="reply") as bar:
+    with tqdm(total=len(problems) * cfg.evaluation.samples, unit="reply", disable=None) as bar:
         measured = _measure.through_endpoint(
             cfg, tokenizer, endpoint.url, endpoint.model_id, problems, bar.update, cfg.run.seed
         )
@@ -130,7 +131,7 @@ def _train(cfg: RunConfig, args: argparse.Namespace, dashboard: str, folder: Pat
     fixed = [f"run.name={name}", f"storage.uri={folder}", "publish.endpoint=true"]
     overrides = [*args.overrides, *fixed, "run.report_problems=0"]  # measured here, through the endpoint
     job = submit(dashboard, ["python", "-m", "jobs.train", "--config", args.config, *overrides], name)
-    with tqdm(total=cfg.run.steps, unit="step") as bar:
+    with tqdm(total=cfg.run.steps, unit="step", disable=None) as bar:
         return follow(job, partial(show_line, bar))
 
 
@@ -140,6 +141,7 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _plan(cfg: RunConfig, args: argparse.Namespace) -> str:
+    describe_training(cfg)  # for what it refuses
     return f"Ray, MLflow and a storage folder; an endpoint with {cfg.model.path}; a job of {cfg.run.steps} steps"
 
 

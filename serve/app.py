@@ -1,15 +1,20 @@
 """Builds the Serve application; a Serve config names it as `serve.app:build`."""
 
+from pathlib import Path
 from typing import Any
 
 from ray import serve
 from ray.serve.llm import LLMConfig, build_llm_deployment
 
-from pipeline.config import schema
+from pipeline.config import RunConfig, check_model_folder, load_config, schema
 from pipeline.engine.options import EngineOptions
+from serve.access import settings_from
+from serve.arguments import config_of, overrides_of
+from serve.first_snapshot import as_snapshot
+from serve.levers import engine_levers
+from serve.policy import Policy, Wanted
 from serve.server import HotSwapServer
 
-REASONING_PARSER = "deepseek_r1"  # text up to </think> becomes the reply's reasoning, also when the prompt opened it
 ONGOING_REQUESTS = 100_000  # a replica's own admission limit answers 503 long before
 # Options of a rollout engine that an endpoint does without: it takes text, and samples as the model folder says.
 ROLLOUT_ONLY = ("model", "skip_tokenizer_init", "logprobs_mode", "generation_config")
@@ -18,30 +23,49 @@ ROLLOUT_ONLY = ("model", "skip_tokenizer_init", "logprobs_mode", "generation_con
 def build(args: dict[str, Any]) -> serve.Application:
     """The application: replicas that each answer HTTP themselves, behind the cluster's proxy.
 
-    `args`: `model_path` (folder of the model, and of the tokenizer), `serve` and `engine` (those sections of a run's
-    config as plain data). The weights to serve come with the deployment's `user_config`, not from here.
+    `args`: those of `serve.arguments.app_args`, and then the weights to serve come with the deployment's `user_config`;
+    or `config` (a run's config file) and `overrides`, as people write them for `serve run` and `serve deploy`: the
+    application then starts with the model of that config.
     """
-    options, engine = schema.Serve(**args["serve"]), schema.Engine(**args["engine"])
-    resolved = EngineOptions.from_config(engine)
-    config = llm_config(args["model_path"], options, resolved)
-    exact = resolved.device == "cpu" and resolved.dtype == "float32"
-    bound = {"drain_s": options.drain_deadline_s, "parity_limit": args.get("parity_limit") if exact else None}
-    return build_llm_deployment(config, deployment_cls=serve.ingress()(HotSwapServer), bind_kwargs=bound)
+    if "config" in args:
+        cfg = load_config(args["config"], overrides_of(args))
+        home = Path(cfg.storage.uri) / "endpoint" if "://" not in cfg.storage.uri else Path("runs/endpoint")
+        snapshot = as_snapshot(check_model_folder(cfg.model.path), home, cfg)
+        policy = Policy(snapshot.version, snapshot.uri, snapshot.manifest.digest, cfg.serve.swap_mode)
+        user_config = Wanted(policy, access=settings_from(cfg.serve).to_config()).as_config()
+        return application(cfg, snapshot.uri, {"user_config": user_config})
+    return application(config_of(args), args["model_path"], {})
 
 
-def llm_config(model_path: str, options: schema.Serve, engine: EngineOptions) -> LLMConfig:
+def application(cfg: RunConfig, model_path: str, options: dict[str, Any]) -> serve.Application:
+    """One deployment of `HotSwapServer`; `options` are further options of it."""
+    engine = EngineOptions.from_config(cfg.engine)
+    exact = engine.device == "cpu" and engine.dtype == "float32" and cfg.kv.dtype == "auto"
+    bound = {
+        "drain_s": cfg.serve.drain_deadline_s,
+        "parity_limit": cfg.publish.parity_limit if exact else None,
+    }
+    return build_llm_deployment(
+        llm_config(model_path, cfg, engine),
+        deployment_cls=serve.ingress()(HotSwapServer),
+        bind_kwargs=bound,
+        override_serve_options=options,
+    )
+
+
+def llm_config(model_path: str, cfg: RunConfig, engine: EngineOptions) -> LLMConfig:
     """Ray Serve LLM's description of one model."""
     return LLMConfig(
-        model_loading_config={"model_id": options.model_id, "model_source": model_path},
-        engine_kwargs=engine_kwargs(engine),
+        model_loading_config={"model_id": cfg.serve.model_id, "model_source": model_path},
+        engine_kwargs=engine_kwargs(engine, cfg),
         log_engine_metrics=False,
         deployment_config={
-            "num_replicas": options.replicas,
+            "num_replicas": cfg.serve.replicas,
             "max_ongoing_requests": ONGOING_REQUESTS,
             "health_check_timeout_s": 30,
             "ray_actor_options": {"num_cpus": 0},  # the bundle asks for the CPUs
         },
-        **_hardware(options, engine),
+        **_hardware(cfg.serve, engine),
     )
 
 
@@ -53,7 +77,7 @@ def _hardware(options: schema.Serve, engine: EngineOptions) -> dict[str, Any]:
     return {"placement_group_config": {"bundles": [bundle] * engine.tensor_parallel}}
 
 
-def engine_kwargs(engine: EngineOptions) -> dict[str, Any]:
-    """vLLM's engine arguments: those of a rollout engine, but for text."""
+def engine_kwargs(engine: EngineOptions, cfg: RunConfig) -> dict[str, Any]:
+    """vLLM's engine arguments: those of a rollout engine, but for text, and the endpoint's levers."""
     shared = {name: value for name, value in engine.engine_args("").items() if name not in ROLLOUT_ONLY}
-    return shared | {"reasoning_parser": REASONING_PARSER}
+    return shared | engine_levers(cfg)

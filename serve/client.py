@@ -14,8 +14,10 @@ from typing import Any
 
 import httpx
 
-from pipeline.config import UserError, schema
+from pipeline.config import RunConfig, UserError, schema
 from pipeline.engine.options import EngineOptions, engine_env
+from serve.access import settings_from
+from serve.arguments import app_args
 from serve.policy import Policy, Wanted, policy_from, wanted_from
 
 APP = "policy"
@@ -59,38 +61,31 @@ class SwapTimeout(TimeoutError):
 # --- public ----------------------------------------------------------------------------------------------------------
 
 
-def deploy(
-    dashboard_url: str,
-    serve_cfg: schema.Serve,
-    model_path: str,
-    user_config: Mapping[str, object],
-    *,
-    engine_cfg: schema.Engine | None = None,
-    app: str = APP,
-) -> Endpoint:
-    """Deploys the model and waits until every replica confirms the policy of `user_config`.
+def deploy(dashboard_url: str, cfg: RunConfig, model_path: str, policy: Policy, *, app: str = APP) -> Endpoint:
+    """Deploys the model as `cfg.serve` says and waits until every replica confirms `policy`.
 
-    Other applications of the cluster are kept. Raises UserError for a wrong policy or a port that Serve cannot take,
-    RuntimeError with Serve's message when the deployment fails, SwapTimeout after `serve_cfg.start_deadline_s`.
+    Other applications of the cluster are kept. Raises UserError for access settings that would leave the endpoint open
+    and for a port that Serve cannot take, RuntimeError with Serve's message when the deployment fails, SwapTimeout
+    after `serve.start_deadline_s`.
     """
-    wanted = wanted_from(user_config)
-    engine = engine_cfg or schema.Engine()
-    env = engine_env(EngineOptions.from_config(engine)) | {"VLLM_CPU_OMP_THREADS_BIND": "nobind"}
+    access = settings_from(cfg.serve)
+    if access.keys and not os.environ.get(KEY_VARIABLE):
+        raise UserError(
+            f"the endpoint will ask for keys: set {KEY_VARIABLE} to one with the scope admin, to see it start"
+        )
+    wanted = Wanted(policy, access=access.to_config())
     before = details(dashboard_url)
+    env = engine_env(EngineOptions.from_config(cfg.engine)) | {"VLLM_CPU_OMP_THREADS_BIND": "nobind"}
     config = {
         "name": app,
         "route_prefix": "/",
         "import_path": IMPORT_PATH,
         "runtime_env": {"env_vars": env},
-        "args": {
-            "model_path": model_path,
-            "serve": serve_cfg.model_dump(mode="json", exclude={"host", "port"}),
-            "engine": engine.model_dump(mode="json", exclude_unset=True),
-        },
-        "deployments": [{"name": deployment_name(serve_cfg.model_id), "user_config": wanted.as_config()}],
+        "args": app_args(cfg, model_path),
+        "deployments": [{"name": deployment_name(cfg.serve.model_id), "user_config": wanted.as_config()}],
     }
-    _put(dashboard_url, with_app(before, config, _http_options(before, serve_cfg)))
-    return _confirm(dashboard_url, app, wanted, serve_cfg.start_deadline_s)
+    _put(dashboard_url, with_app(before, config, _http_options(before, cfg.serve)))
+    return _confirm(dashboard_url, app, wanted, cfg.serve.start_deadline_s)
 
 
 def swap(
@@ -135,10 +130,10 @@ def _change(dashboard_url: str, app: str, deadline: float, change: Callable[[Wan
     start = time.monotonic()
     before = details(dashboard_url)
     config = copy.deepcopy(_app_config(before, app))
-    former = wanted_from(config["deployments"][0]["user_config"])
+    former = wanted_now(before, app)
     refusals = {name: reply["refusals"] for name, reply in _replies(before, app).items()}
     wanted = change(former)
-    config["deployments"][0]["user_config"] = wanted.as_config()
+    config["deployments"] = [{"name": _deployment(before, app)[0], "user_config": wanted.as_config()}]
     _put(dashboard_url, with_app(before, config, before["http_options"]))
     try:
         endpoint = _confirm(dashboard_url, app, wanted, deadline, refusals)
@@ -154,8 +149,8 @@ def _change(dashboard_url: str, app: str, deadline: float, change: Callable[[Wan
 def status(dashboard_url: str, *, app: str = APP) -> Endpoint:
     """The endpoint's address and what each running replica says it holds. UserError when it is not deployed."""
     now = details(dashboard_url)
-    config = _app_config(now, app)
-    return Endpoint(_url(now), config["args"]["serve"]["model_id"], _replies(now, app))
+    _app_config(now, app)
+    return Endpoint(_url(now), _model_id(now, app), _replies(now, app))
 
 
 def deployment_name(model_id: str) -> str:
@@ -232,6 +227,29 @@ def _app_config(now: Mapping[str, Any], app: str) -> dict[str, Any]:
     return entry["deployed_app_config"]
 
 
+def wanted_now(now: Mapping[str, Any], app: str = APP) -> Wanted:
+    """What the deployment is asked to serve, from `details`. UserError when it is not there (yet)."""
+    _app_config(now, app)
+    config = _deployment(now, app)[1].get("deployment_config") or {}
+    if not config.get("user_config"):
+        raise UserError(
+            f"application '{app}' has not started its replicas yet: try again, or see its status in the dashboard"
+        )
+    return wanted_from(config["user_config"])
+
+
+def _deployment(now: Mapping[str, Any], app: str) -> tuple[str, dict[str, Any]]:
+    """Name and details of the replicas' deployment; an empty name while there is none."""
+    found = (now.get("applications", {}).get(app) or {}).get("deployments") or {}
+    return next(((name, entry) for name, entry in found.items() if name.startswith(f"{SERVER}:")), ("", {}))
+
+
+def _model_id(now: Mapping[str, Any], app: str) -> str:
+    """As the application was told; an application from a file is known by its deployment's name."""
+    told = _app_config(now, app).get("args", {}).get("serve", {}).get("model_id")
+    return told or _deployment(now, app)[0].removeprefix(f"{SERVER}:")
+
+
 # --- confirmation ----------------------------------------------------------------------------------------------------
 
 
@@ -250,9 +268,8 @@ def _replies(now: Mapping[str, Any], app: str) -> dict[str, dict[str, Any]]:
 
 def admin_key(now: Mapping[str, Any], app: str) -> str | None:
     """The key in DECS_API_KEY; it is sent only where the application has keys."""
-    entry = now.get("applications", {}).get(app) or {}
-    deployments = (entry.get("deployed_app_config") or {}).get("deployments") or [{}]
-    access = (deployments[0].get("user_config") or {}).get("access") or {}
+    config = _deployment(now, app)[1].get("deployment_config") or {}
+    access = (config.get("user_config") or {}).get("access") or {}
     return os.environ.get(KEY_VARIABLE) if access.get("keys") else None
 
 
@@ -312,10 +329,9 @@ def _look(
     entry = now.get("applications", {}).get(app, {})
     if entry.get("status") in FAILED:
         raise RuntimeError(f"application '{app}' is {entry['status']}: {entry.get('message', '')[-2000:]}")
-    model_id = _app_config(now, app)["args"]["serve"]["model_id"]
-    deployment = entry.get("deployments", {}).get(deployment_name(model_id))
+    deployment = _deployment(now, app)[1]
     if not deployment or entry["status"] == "NOT_STARTED":
-        return Endpoint(_url(now), model_id), [f"application '{app}' ({entry.get('status', 'not known yet')})"]
+        return Endpoint(_url(now), ""), [f"application '{app}' ({entry.get('status', 'not known yet')})"]
     replies = _replies(now, app)
     if refusals is not None and (reasons := refused(replies, refusals, wanted)):
         raise SwapRefused("; ".join(f"replica {name}: {reason}" for name, reason in reasons.items()))
@@ -324,4 +340,4 @@ def _look(
         waiting = [f"application '{app}' ({entry['status']})"]
     if waiting and (told := deployment.get("message")):
         waiting.append(f"Serve says: {told}")  # such as which resources the cluster lacks
-    return Endpoint(_url(now), model_id, replies), waiting
+    return Endpoint(_url(now), _model_id(now, app), replies), waiting

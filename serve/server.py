@@ -15,6 +15,7 @@ from serve.access import AccessSettings
 from serve.asgi import App
 from serve.endpoint_app import EndpointApp
 from serve.gate import Gate
+from serve.node_only import bind_to_node
 from serve.policy import Policy, wanted_from
 from serve.swap import SwapFailed, Swapper
 from serve.tally import Tally
@@ -33,6 +34,7 @@ class HotSwapServer(LLMServer):
     async def __init__(
         self, llm_config: LLMConfig, *, drain_s: float = 60.0, parity_limit: float | None = None, **options: Any
     ) -> None:
+        bind_to_node()
         self._started_with = llm_config.model_loading_config.model_source
         self._rank = 0
         self._is_canary, self._access_digest = False, ""

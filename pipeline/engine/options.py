@@ -122,6 +122,7 @@ def engine_env(options: EngineOptions) -> dict[str, str]:
     if options.device == "cpu":
         threads = str(options.threads)
         env |= {"OMP_NUM_THREADS": threads, "NUMBA_NUM_THREADS": threads, "TORCHDYNAMO_DISABLE": "1"}
+        env["GLOO_SOCKET_IFNAME"] = "lo"  # the one worker talks to itself; its port stays off the network
     return env
 
 

@@ -5,7 +5,8 @@ from transformers import LlamaConfig, LlamaForCausalLM
 import jobs.serve
 from pipeline.config import UserError, load_config
 from pipeline.problems.tiny_tokenizer import build_tokenizer, save_tokenizer
-from pipeline.weights import verify
+from pipeline.weights import read_reference, verify
+from serve import first_snapshot
 
 
 @pytest.fixture
@@ -19,16 +20,17 @@ def model(tmp_path):
 
 def test_plain_model_becomes_version_zero_once(model, tmp_path):
     cfg = load_config(None, [])
-    first = jobs.serve.as_snapshot(model, tmp_path / "home", cfg)
+    first = first_snapshot.as_snapshot(model, tmp_path / "home", cfg)
     assert (first.version, verify(first.uri, base=model).digest) == (0, first.manifest.digest)
-    assert jobs.serve.as_snapshot(model, tmp_path / "home", cfg) == first
+    assert first_snapshot.as_snapshot(model, tmp_path / "home", cfg) == first
     assert len(list((tmp_path / "home").iterdir())) == 1
+    assert len(read_reference(first.uri).logprobs) == 31
 
 
 def test_snapshot_is_served_as_it_is(model, tmp_path):
     cfg = load_config(None, [])
-    first = jobs.serve.as_snapshot(model, tmp_path / "home", cfg)
-    again = jobs.serve.as_snapshot(tmp_path / "home" / first.uri.split("/")[-1], tmp_path / "other", cfg)
+    first = first_snapshot.as_snapshot(model, tmp_path / "home", cfg)
+    again = first_snapshot.as_snapshot(tmp_path / "home" / first.uri.split("/")[-1], tmp_path / "other", cfg)
     assert again == first and not (tmp_path / "other").exists()
 
 

@@ -52,8 +52,8 @@ def test_the_key_is_sent_only_where_there_are_keys(monkeypatch):
     monkeypatch.setenv(client.KEY_VARIABLE, "sk-x")
 
     def now(access):
-        config = {"deployments": [{"user_config": {"access": access}}]}
-        return {"applications": {"policy": {"deployed_app_config": config}}}
+        deployment = {"deployment_config": {"user_config": {"access": access}}}
+        return {"applications": {"policy": {"deployments": {"HotSwapServer:policy": deployment}}}}
 
     assert client.admin_key(now({"keys": [{"name": "a"}]}), "policy") == "sk-x"
     assert client.admin_key(now({"keys": []}), "policy") is None
