@@ -33,7 +33,7 @@ Options are set by key=value, on top of the config file: learner.lr=3e-4 problem
 Values are YAML. --dry-run shows all options and what would start, and starts nothing."""
 
 
-class _Parser(argparse.ArgumentParser):
+class Parser(argparse.ArgumentParser):
     """Tells mistakes as all commands do, without the usage text."""
 
     def error(self, message: str) -> NoReturn:
@@ -56,7 +56,10 @@ def run_command(
     """
     try:
         args = _parser(name, description, extra_args).parse_intermixed_args(argv)
+        from pipeline.preflight import check_places
+
         cfg = resolve_paths(load_config(args.config, args.overrides))
+        check_places(cfg)
         if args.dry_run:
             sys.stdout.write(dry_run_text(cfg, plan(cfg, args) if plan else describe_training(cfg)))
             return 0
@@ -83,7 +86,7 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
 def _parser(
     name: str, description: str, extra_args: Callable[[argparse.ArgumentParser], None] | None
 ) -> argparse.ArgumentParser:
-    parser = _Parser(
+    parser = Parser(
         prog=f"python -m jobs.{name}",
         description=description,
         epilog=EPILOG,
@@ -96,6 +99,17 @@ def _parser(
         extra_args(parser)
     parser.add_argument("overrides", nargs="*", metavar="key=value", help="options to change")
     return parser
+
+
+def whole_number(option: str, least: int = 1, most: int = 10**9) -> Callable[[str], int]:
+    """For `type=` of an argument: a whole number between `least` and `most`, or UserError."""
+
+    def parsed(text: str) -> int:
+        if not (text.isascii() and text.isdigit() and len(text) < 20 and least <= int(text) <= most):
+            raise UserError(f"{option} takes a whole number from {least} to {most}, got '{text[:40]}'")
+        return int(text)
+
+    return parsed
 
 
 def dry_run_text(cfg: RunConfig, plan: str) -> str:

@@ -10,18 +10,13 @@ from typing import Any
 
 from tqdm import tqdm
 
-from pipeline.config import RunConfig, UserError, WarmStart
+from pipeline.config import RunConfig, WarmStart
 
 
 def empty_model(tokenizer: Any, plan: WarmStart, positions: int, folder: Path) -> Path:
     """A model folder without weights: the shape of a Llama and its tokenizer."""
     from transformers import LlamaConfig
 
-    if plan.hidden % plan.heads or plan.hidden // plan.heads % 32:
-        raise UserError(
-            f"hidden={plan.hidden} over heads={plan.heads} gives heads of {plan.hidden / plan.heads:g}; attention on "
-            "CPU needs a multiple of 32"
-        )
     tokenizer.save_pretrained(folder)
     LlamaConfig(
         vocab_size=len(tokenizer),
@@ -101,7 +96,7 @@ def _progress(steps: int, tracker: Any) -> Iterator[None]:
             if not losses:
                 continue
             last = max(losses)
-            bar = bar or tqdm(total=steps, initial=last, unit="step", mininterval=10)
+            bar = bar or tqdm(total=steps, initial=last, unit="step", mininterval=10, disable=None)
             bar.set_postfix(loss=f"{losses[last]:.4f}", refresh=False)
             bar.update(last - bar.n)
 

@@ -14,13 +14,15 @@ from typing import Any
 from tqdm import tqdm
 
 from jobs import _compare_arms, _compare_report
-from jobs._cli import describe_training, run_command
+from jobs._cli import describe_training, run_command, whole_number
 from jobs._compare_arm import Place, kept_record, place, run_arm
 from jobs._compare_arms import chosen_arms, known_arms
 from jobs._compare_train import ArmFailed
 from jobs._ray import cluster
 from jobs._runs import held, named, run_folder
 from pipeline.config import ROOT, RunConfig, UserError, check_model_folder, config_digest
+
+SEEDS = "so many, from run.seed on (default: 3)"
 
 
 def main(cfg: RunConfig, args: argparse.Namespace) -> int:
@@ -134,12 +136,6 @@ def _model_digest(folder: Path) -> str:
     return found.hexdigest()
 
 
-def _positive(text: str) -> int:
-    if not text.isdigit() or int(text) < 1:
-        raise UserError(f"--seeds takes a whole number of at least 1, got '{text}'")
-    return int(text)
-
-
 def _preset(name: str) -> str:
     return str(ROOT / "infra" / "presets" / f"{name}.yaml")
 
@@ -149,7 +145,7 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--preset", dest="config", type=_preset, metavar="NAME", help="short for --config of a preset")
     known = f"of: all (default; -NAME leaves one out), {', '.join(known_arms())}"
     parser.add_argument("--arms", type=chosen_arms, default=chosen_arms("all"), metavar="A,B", help=known)
-    parser.add_argument("--seeds", type=_positive, default=3, metavar="N", help="run.seed and the next (default: 3)")
+    parser.add_argument("--seeds", type=whole_number("--seeds", most=1000), default=3, metavar="N", help=SEEDS)
     parser.add_argument("--write-docs", metavar="FILE", help="also write a Markdown page, such as docs/results.md")
 
 

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from jobs._cli import Parser, whole_number
 from jobs._launches import mlflow_launch, mlflow_url, ray_launch
 from jobs._services import (
     Launch,
@@ -139,12 +140,14 @@ def _print(service: Service, state: str) -> None:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m jobs.services", description=__doc__.splitlines()[0])
+    parser = Parser(prog="python -m jobs.services", description=__doc__.splitlines()[0], allow_abbrev=False)
     parser.add_argument("action", choices=["up", "down", "status"])
     parser.add_argument("--folder", default=FOLDER, help="where the state, the logs and MLflow's data are kept")
-    parser.add_argument("--cpus", type=int, default=8, help="logical CPUs of the Ray head (default 8)")
+    cpus = whole_number("--cpus", most=10_000)
+    parser.add_argument("--cpus", type=cpus, default=8, help="logical CPUs of the Ray head (default 8)")
     for name in ("dashboard", "gcs", "mlflow"):
-        parser.add_argument(f"--{name}-port", type=int, default=0, help="0 (default): a free port")
+        port = whole_number(f"--{name}-port", 0, 65535)
+        parser.add_argument(f"--{name}-port", type=port, default=0, help="0 (default): a free port")
     return parser
 
 
@@ -158,8 +161,6 @@ def _run(options: argparse.Namespace) -> int:
         for service, alive in known.values():
             _print(service, "up" if alive else "down")
         return 0 if len(known) == len(ORDER) and all(alive for _, alive in known.values()) else 1
-    if options.cpus < 1:
-        raise UserError(f"--cpus {options.cpus}: the Ray head needs at least 1")
     ports = {name: getattr(options, name) for name in ("dashboard_port", "gcs_port", "mlflow_port")}
     for service in up(options.folder, cpus=options.cpus, **ports).values():
         _print(service, "up")
@@ -168,9 +169,8 @@ def _run(options: argparse.Namespace) -> int:
 
 def main(arguments: list[str] | None = None) -> int:
     """Runs the command line; 0 on success, 1 when a service fails, 2 for a mistake in the call."""
-    options = _parser().parse_args(arguments)
     try:
-        return _run(options)
+        return _run(_parser().parse_args(arguments))
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2

@@ -16,6 +16,7 @@ from jobs._cli import run_command
 from jobs._ray import cluster
 from jobs._runs import held, named, run_folder
 from pipeline.config import RunConfig, UserError, check_model_folder, config_digest, resolve_path
+from pipeline.problems import check_sources
 
 REGISTERED = "judge"
 
@@ -44,6 +45,7 @@ def _check(cfg: RunConfig) -> None:
             "judge_training.altered and short are segments of the tiny world with other content; set both, and "
             "short_steps, to 0 for other sources of problems.train"
         )
+    check_sources([*cfg.problems.train, *cfg.problems.held_out])
     if not cfg.problems.held_out:
         raise UserError("problems.held_out is empty; a judge is not to be trusted unmeasured, so give it a source")
     if cfg.learner.micro_batch_tokens < cfg.judge.max_tokens:
@@ -97,6 +99,7 @@ def _base(cfg: RunConfig, folder: Path) -> tuple[Path, Any]:
 
 
 def _plan(cfg: RunConfig, args: argparse.Namespace) -> str:
+    _check(cfg)
     plan = cfg.judge_training
     train = sum(source.size or 0 for source in cfg.problems.train) or "all"
     held_out = ", ".join(f"{source.size or 'all'} {source.name}" for source in cfg.problems.held_out)

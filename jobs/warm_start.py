@@ -14,13 +14,13 @@ from jobs._ray import cluster
 from jobs._runs import held, named, run_folder
 from jobs._teaching import empty_model, teach, tracked
 from pipeline.config import RunConfig, UserError
+from pipeline.problems import check_sources
 
 
 def main(cfg: RunConfig, args: argparse.Namespace) -> int:
     """Teaches and writes the model; 0 when it got there."""
     cfg = named(cfg, args.config)
-    if {source.kind for source in cfg.problems.train} != {"tiny"}:
-        raise UserError("the warm start teaches the tiny world alone; give problems.train sources of kind tiny")
+    _check(cfg)
     from pipeline.problems.tiny_tokenizer import build_tokenizer
 
     folder = run_folder(cfg)
@@ -30,6 +30,12 @@ def main(cfg: RunConfig, args: argparse.Namespace) -> int:
             teach(cfg, cfg.warm_start, folder, base, make_draw, tracker)
     print(f"taught model: {folder / 'model'}")
     return 0
+
+
+def _check(cfg: RunConfig) -> None:
+    if {source.kind for source in cfg.problems.train} != {"tiny"}:
+        raise UserError("the warm start teaches the tiny world alone; give problems.train sources of kind tiny")
+    check_sources(cfg.problems.train)
 
 
 def make_draw(cfg: RunConfig) -> Any:
@@ -58,6 +64,7 @@ def make_draw(cfg: RunConfig) -> Any:
 
 
 def _plan(cfg: RunConfig, args: argparse.Namespace) -> str:
+    _check(cfg)
     plan = cfg.warm_start
     sources = ", ".join(f"{source.size} {source.name}" for source in cfg.problems.train)
     return (

@@ -14,6 +14,18 @@ settings.load_profile("steady")
 os.environ |= {"RAY_AUTH_MODE": "disabled", "RAY_worker_niceness": "0"}
 
 
+MLFLOW_LEFTOVERS = ("mlruns", "mlflow.db")  # where MLflow writes when it is told no place
+
+
+@pytest.fixture(autouse=True)
+def no_mlflow_leftovers():
+    """No test, and nothing it starts, lets MLflow write into the working directory."""
+    there = {name for name in MLFLOW_LEFTOVERS if Path(name).exists()}
+    yield
+    left = {name for name in MLFLOW_LEFTOVERS if Path(name).exists()} - there
+    assert not left, f"MLflow was used without a place of its own and left {sorted(left)} in {Path.cwd()}"
+
+
 @pytest.fixture
 def local_ray(monkeypatch):
     """A Ray of two CPUs for one test, whose workers find the project and the test's own namespace `test`."""

@@ -11,11 +11,12 @@ class UserError(Exception):
     """
 
 
-def nearest(name: str, known: Iterable[str]) -> str:
-    """`; did you mean 'x'?` for the closest known name, or the list of names when none is close."""
+def nearest(name: str, known: Iterable[str], prefix: str = "") -> str:
+    """`; did you mean 'x'?` for the closest known name (with `prefix` before it), or the list of names when none is
+    close."""
     names = sorted(known)
     close = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
-    return f"; did you mean '{close[0]}'?" if close else f"; known: {', '.join(names)}"
+    return f"; did you mean '{prefix}{close[0]}'?" if close else f"; known: {', '.join(names)}"
 
 
 def user_error_in(error: BaseException | None) -> UserError | None:

@@ -85,7 +85,8 @@ def _given(value: object) -> str:
 
 
 def _hint(annotation: object, metadata: Sequence[object], value: object) -> str:
-    takes_text = annotation is str or str in get_args(annotation)
+    choice = get_origin(annotation) in (Union, types.UnionType)  # text within a list or mapping is not this value
+    takes_text = annotation is str or (choice and str in get_args(annotation))
     if not takes_text or isinstance(value, str | dict | list):
         return ""
     if value is None:
@@ -117,7 +118,8 @@ def sentence(error: ErrorDetails, source: str) -> str:
         known_elsewhere = advice(loc, error["input"])
         if known_elsewhere:
             return f"{source}: {known_elsewhere}"
-        return f"{source}: unknown key '{key}'{nearest(str(loc[-1]), _known_names(loc[:-1]))}"
+        above = f"{dotted(loc[:-1])}." if loc[:-1] else ""
+        return f"{source}: unknown key '{key}'{nearest(str(loc[-1]), _known_names(loc[:-1]), above)}"
     if error["type"] == "value_error":
         text = str(error["ctx"]["error"])
         return f"{source}: {key}: {text}" if key else f"{source}: {text}"

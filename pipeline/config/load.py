@@ -55,6 +55,8 @@ def to_yaml(cfg: RunConfig) -> str:
 
 
 def _read(path: str) -> dict[str, object]:
+    if not path.strip():
+        raise UserError("the config file's name is empty; give a file such as infra/presets/tiny.yaml, or none at all")
     file = resolve_path(path)
     try:
         tree = yaml_text.parse(file.read_text(encoding="utf-8-sig"))
@@ -62,6 +64,8 @@ def _read(path: str) -> dict[str, object]:
         raise UserError(f"no config file at {path}{_nearest_preset(path)}") from None
     except UnicodeDecodeError as error:
         raise UserError(f"{path} is not UTF-8 text (byte {error.start}); save it as UTF-8") from None
+    except IsADirectoryError:
+        raise UserError(f"{path} is a folder; give a config file such as infra/presets/tiny.yaml") from None
     except OSError as error:
         raise UserError(f"cannot read the config file {path}: {error.strerror}") from None
     except yaml.YAMLError as error:

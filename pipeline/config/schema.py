@@ -14,6 +14,8 @@ Positive = Annotated[int, Field(gt=0)]
 NonNegative = Annotated[int, Field(ge=0)]
 Seconds = Annotated[float, Field(gt=0)]
 Share = Annotated[float, Field(ge=0, le=1)]
+Beta = Annotated[float, Field(ge=0, lt=1)]
+Points = Annotated[float, Field(ge=-1e6, le=1e6)]  # of a reward: squares of much larger ones leave single precision
 
 
 class Section(BaseModel):
@@ -148,7 +150,8 @@ class Judge(Section):
 
     Rates are over the last requests (see pipeline/judge/watch.py). `max_miss_rate`: right traces in which no segment
     was judged right. `max_false_yes_rate`: control questions, that is a segment beside another problem's answer, judged
-    right. `path` to `gpu_memory_utilization` belong to the learned judge.
+    right. `path` to `gpu_memory_utilization` belong to the learned judge. They may stand beside the exact one, so that
+    `judge.name=exact` alone changes the judge of a preset that names a learned one by path and digest.
     """
 
     name: Literal["exact", "learned"] = "exact"
@@ -169,8 +172,8 @@ class Judge(Section):
 
 class Reward(Section):
     name: str = "decs"
-    r_plus: float = 1.1
-    r_zero: float = 1.0
+    r_plus: Points = 1.1
+    r_zero: Points = 1.0
     form: Literal["code", "paper"] = "code"
     options: dict[str, int | float | str | bool] = {}  # of a strategy that has others than these
 
@@ -204,7 +207,7 @@ class Learner(Section):
     zero_stage: Literal[0, 1, 2, 3] = 2
     lr: Annotated[float, Field(ge=0)] = 2e-6
     weight_decay: Annotated[float, Field(ge=0)] = 0.01
-    betas: tuple[float, float] = (0.9, 0.999)
+    betas: tuple[Beta, Beta] = (0.9, 0.999)
     clip_low: Annotated[float, Field(gt=0)] = 0.2
     clip_high: Annotated[float, Field(gt=0)] = 0.2
     dual_clip: Annotated[float, Field(gt=1)] = 3.0
@@ -289,7 +292,7 @@ class Access(Section):
 
 class Serve(Section):
     host: str = "127.0.0.1"
-    port: NonNegative = 0  # 0: a free one
+    port: Annotated[int, Field(ge=0, le=65535)] = 0  # 0: a free one
     model_id: str = "policy"
     replicas: Positive = 1
     cpus_per_replica: Annotated[float, Field(gt=0)] = 0.5
@@ -412,6 +415,14 @@ class Comparison(Section):
     reward_options: dict[str, dict[str, int | float | str | bool]] = {}
 
 
+def _check_heads(hidden: int, heads: int) -> None:
+    if hidden % (32 * heads):
+        raise ValueError(
+            f"hidden={hidden} over heads={heads} gives heads of {hidden / heads:g}; attention on CPU needs a whole "
+            "multiple of 32"
+        )
+
+
 class WarmStart(Section):
     """Teaching a small model from nothing: first to solve (plain lessons), then to overthink.
 
@@ -435,6 +446,13 @@ class WarmStart(Section):
     max_checks: NonNegative = 3
     log_every: Positive = 10
     checkpoint_every: Positive = 200
+
+    @model_validator(mode="after")
+    def _is_whole(self) -> "WarmStart":
+        if self.min_checks > self.max_checks:
+            raise ValueError(f"min_checks ({self.min_checks}) is above max_checks ({self.max_checks}); lower the first")
+        _check_heads(self.hidden, self.heads)
+        return self
 
 
 class JudgeTraining(Section):
@@ -473,6 +491,7 @@ class JudgeTraining(Section):
             raise ValueError("short_steps needs short questions; set short, or short_steps to 0")
         if self.labeller == "exact" and (self.endpoint_url or self.endpoint_model):
             raise ValueError("endpoint_url and endpoint_model do nothing unless labeller is 'endpoint'")
+        _check_heads(self.hidden, self.heads)
         return self
 
 

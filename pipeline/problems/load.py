@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from pipeline.config import Source, UserError
 from pipeline.problems.problem import Problem
 from pipeline.problems.rows import Row, listed
-from pipeline.problems.sources import READERS
+from pipeline.problems.sources import CHECKS, READERS
 
 log = logging.getLogger(__name__)
 
@@ -23,6 +23,16 @@ def load_problems(sources: Sequence[Source], seed: int) -> list[Problem]:
         names = ", ".join(source.name for source in sources) or "an empty list"
         raise UserError(f"no problems to work on: the sources ({names}) hold none")
     return problems
+
+
+def check_sources(sources: Sequence[Source]) -> None:
+    """UserError where a source cannot give its problems: names, splits and options that do not exist, and for files
+    all that `load_problems` finds. Generates and fetches nothing."""
+    for source in sources:
+        if source.kind in CHECKS:
+            CHECKS[source.kind](source)
+    if files := [source for source in sources if source.kind not in CHECKS]:
+        load_problems(files, 0)
 
 
 def checked(rows: Sequence[Row]) -> list[Problem]:

@@ -95,6 +95,15 @@ def gold_text(value: object) -> str | None:
     return None
 
 
+def _is_text(text: str) -> bool:
+    """Whether `text` can be written: JSON may escape one half of a pair, which is no character."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def stable_id(source: str, prompt: str, gold: str) -> str:
     """16 hex digits that depend on nothing else."""
     return hashlib.sha256(json.dumps([source, prompt, gold]).encode()).hexdigest()[:16]
@@ -105,7 +114,7 @@ def rows_to_problems(rows: Sequence[Mapping[str, object]], source: Source, where
     for rows without a usable prompt, answer or id."""
     _check_columns(rows, source.columns, where)
     good: list[Row] = []
-    bad: dict[str, list[int]] = {"prompt": [], "gold": [], "id": []}
+    bad: dict[str, list[int]] = {"prompt": [], "gold": [], "id": [], "text": []}
     for index, row in enumerate(rows):
         prompt = prompt_text(look_up(row, source.columns.prompt))
         gold = gold_text(look_up(row, source.columns.gold))
@@ -115,6 +124,9 @@ def rows_to_problems(rows: Sequence[Mapping[str, object]], source: Source, where
         given = gold_text(look_up(row, source.columns.id)) if source.columns.id else None
         if source.columns.id and given is None:
             bad["id"].append(index)
+            continue
+        if not all(map(_is_text, (prompt, gold, given or ""))):
+            bad["text"].append(index)
             continue
         problem_id = given or stable_id(source.name, prompt, gold)
         problem = Problem(problem_id, prompt, gold, source.name, {"row": index, "split": source.split})
@@ -147,11 +159,13 @@ def _report_bad(bad: Mapping[str, Sequence[int]], source: Source, where: str) ->
         "prompt": "no prompt text (empty, or no user turn)",
         "gold": "no answer (empty, or neither text nor a number)",
         "id": "no id",
+        "text": "a prompt, answer or id that is no text (half of a surrogate pair, such as \\ud83e)",
     }
     for part, indices in bad.items():
         if not indices:
             continue
-        message = f"{where}: {what[part]} in column '{getattr(source.columns, part)}' of {listed(indices)}"
+        place = f" in column '{getattr(source.columns, part)}'" if part != "text" else ""
+        message = f"{where}: {what[part]}{place} of {listed(indices)}"
         if source.bad_rows == "error":
             raise UserError(f"{message}; mend them, or set the source's bad_rows to drop")
         log.warning("%s; dropped", message)

@@ -9,6 +9,7 @@ Train and held-out problems never share a prompt: the prompt's own digest decide
 """
 
 import hashlib
+import inspect
 import itertools
 import random
 from collections.abc import Callable, Iterator
@@ -18,6 +19,7 @@ from pipeline.problems.problem import Problem
 
 LABELS = "abcde"
 HELD_OUT_ONE_IN = 8
+SPLITS = ("train", "held_out")
 MOST_TERMS = 11  # of one digit: sums stay within -99 to 99
 
 
@@ -38,7 +40,6 @@ def _check_range(what: str, low: object, high: object, most: int) -> None:
 def _chain_terms(rng: random.Random, low: int, high: int) -> Iterator[str]:
     from reasoning_gym import create_dataset
 
-    _check_range("terms", low, high, MOST_TERMS)
     while True:
         batch = create_dataset(
             "chain_sum", size=512, seed=rng.randrange(2**31), min_terms=low, max_terms=high, min_digits=1, max_digits=1
@@ -61,7 +62,6 @@ def _chain_sum(rng: random.Random, min_terms: int = 2, max_terms: int = 5) -> It
 
 
 def _search(rng: random.Random, min_numbers: int = 3, max_numbers: int = 5) -> Iterator[tuple[str, str, dict]]:
-    _check_range("numbers", min_numbers, max_numbers, len(LABELS))
     while True:
         count = rng.randint(min_numbers, max_numbers)
         numbers = [rng.randint(1, 9) for _ in range(count)]
@@ -94,21 +94,28 @@ FAMILIES: dict[str, Callable[..., Iterator[tuple[str, str, dict]]]] = {
 }
 
 
+def check(family: str, split: str, options: dict[str, object]) -> None:
+    """UserError for an unknown family, split or option, or a range that does not fit; draws nothing."""
+    if family not in FAMILIES:
+        raise UserError(f"no tiny family '{family}'{nearest(family, FAMILIES)}")
+    if split not in SPLITS:
+        raise UserError(f"the tiny world has no split '{split}'; use 'train' or 'held_out'")
+    known = {name: p.default for name, p in inspect.signature(FAMILIES[family]).parameters.items() if name != "rng"}
+    for option in options:
+        if option not in known:
+            raise UserError(f"tiny family '{family}' has no option '{option}'{nearest(option, known)}")
+    low, high = (known | options).values()
+    _check_range(next(iter(known)).removeprefix("min_"), low, high, len(LABELS) if family == "search" else MOST_TERMS)
+
+
 def generate(family: str, size: int, split: str, seed: int, options: dict[str, object]) -> list[Problem]:
     """`size` distinct problems of one family and split, the same for the same seed.
 
     `options` go to the family (min_terms and max_terms, or min_numbers and max_numbers). Raises UserError for an
     unknown family, split or option, or when the family has too few distinct problems.
     """
-    if family not in FAMILIES:
-        raise UserError(f"no tiny family '{family}'{nearest(family, FAMILIES)}")
-    if split not in ("train", "held_out"):
-        raise UserError(f"the tiny world has no split '{split}'; use 'train' or 'held_out'")
-    rng = random.Random(f"{family}/{split}/{seed}")
-    try:
-        stream = FAMILIES[family](rng, **options)
-    except TypeError as error:
-        raise UserError(f"tiny family '{family}' does not take these options: {error}") from None
+    check(family, split, options)
+    stream = FAMILIES[family](random.Random(f"{family}/{split}/{seed}"), **options)
     found: dict[str, Problem] = {}
     most = 200 * size + 1000
     for _ in range(most):

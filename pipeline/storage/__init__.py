@@ -3,7 +3,7 @@
 from pipeline.storage.errors import IncompleteFolder, KeyMissing, StorageError, StorageUnavailable
 from pipeline.storage.folder import LocalStore
 from pipeline.storage.keys import validate_key
-from pipeline.storage.opening import open_storage
+from pipeline.storage.opening import check_storage, open_storage
 from pipeline.storage.store import Store
 
 __all__ = [
@@ -13,6 +13,7 @@ __all__ = [
     "StorageError",
     "StorageUnavailable",
     "Store",
+    "check_storage",
     "open_storage",
     "validate_key",
 ]

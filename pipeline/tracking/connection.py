@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
+from urllib.parse import urlsplit
 
 from pipeline.config import RunConfig, UserError
 
@@ -26,6 +27,9 @@ _SETTINGS = {
     "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false",
     "GIT_PYTHON_REFRESH": "quiet",
 }
+DEFAULT_EXPERIMENT = "Default"
+DATABASES = ("sqlite", "postgresql", "mysql", "mssql")
+EXAMPLE = "sqlite:///runs/mlflow.db"
 _PERMANENT = {"INVALID_PARAMETER_VALUE", "RESOURCE_DOES_NOT_EXIST", "PERMISSION_DENIED", "UNAUTHENTICATED"}
 
 
@@ -46,6 +50,40 @@ def tracking_uri(config: RunConfig) -> str:
     return f"sqlite:///{(folder / 'mlflow.db').resolve()}"
 
 
+def check_tracking(config: RunConfig) -> None:
+    """UserError unless the store's address is one that MLflow knows, and runs in it keep their files where it lies.
+
+    A database other than sqlite, and MLflow's own experiment `Default`, would put them into a folder `mlruns` of
+    whatever directory a process runs in.
+    """
+    uri = tracking_uri(config)
+    check_uri(uri, "tracking.uri" if config.tracking.uri else "MLFLOW_TRACKING_URI")
+    if sqlite_folder(uri) and config.tracking.experiment == DEFAULT_EXPERIMENT:
+        raise UserError(
+            f"tracking.experiment '{DEFAULT_EXPERIMENT}' is MLflow's own and keeps its files in the working directory; "
+            "give another name"
+        )
+
+
+def check_uri(uri: str, where: str = "tracking.uri") -> None:
+    """UserError unless `uri` is a server, a sqlite file or Databricks."""
+    scheme = uri.partition("://")[0].partition("+")[0]
+    server = scheme in ("http", "https") and bool(_host(uri))
+    if server or sqlite_folder(uri) or scheme == "databricks":
+        return
+    why = "is a database, which has no place for a run's files; start an MLflow server in front of it and"
+    told = why if scheme in DATABASES else "is no MLflow store;"
+    raise UserError(f"{where} '{shown(uri)}' {told} give http(s)://HOST:PORT, or sqlite:///FILE such as {EXAMPLE}")
+
+
+def _host(uri: str) -> str | None:
+    try:
+        parts = urlsplit(uri)
+        return parts.hostname if parts.port is None or parts.port else None
+    except ValueError:  # a port that is none
+        return None
+
+
 def sqlite_folder(uri: str) -> Path | None:
     """The folder of a sqlite store; None for any other."""
     match = re.fullmatch(r"sqlite:///(.+)", uri)
@@ -57,6 +95,7 @@ def connect(uri: str, deadline_s: float = 120) -> "MlflowClient":
 
     A new sqlite store is created on the way, which takes a few seconds.
     """
+    check_uri(uri)
     for name, value in _SETTINGS.items():
         os.environ.setdefault(name, value)
     _make_folder(uri)
@@ -77,7 +116,7 @@ def connect(uri: str, deadline_s: float = 120) -> "MlflowClient":
     why = first_line(failed[0]) if failed else f"no answer within {deadline_s:g} s"
     raise UserError(
         f"the MLflow store '{shown(uri)}' cannot be used ({why}); start the server, or set tracking.uri to one that "
-        "answers, for example sqlite:///runs/mlflow.db"
+        f"answers, for example {EXAMPLE}"
     ) from (failed[0] if failed else None)
 
 

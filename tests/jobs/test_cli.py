@@ -61,6 +61,7 @@ def test_config_found_from_another_directory(tmp_path, monkeypatch):
         ["run.steps=0"],
         ["--config"],
         ["--dry"],
+        ["--config", ""],
         ["novalue"],
     ],
 )
@@ -129,11 +130,55 @@ def test_dry_run_with_a_plan_of_its_own(capsys):
         (["reward.name=dec"], "reward.name 'dec' is unknown"),
         (["reward.options={gama: 1}"], "has no option 'gama'"),
         (["curriculum.rule=linear", "curriculum.kappa_start=0.3"], "kappa_start"),
+        (["problems.train.0.name=chain_sums"], "no tiny family 'chain_sums'; did you mean 'chain_sum'"),
+        (["problems.held_out.0.split=trian"], "no split 'trian'"),
+        (["problems.train.0.options={max_trems: 3}"], "no option 'max_trems'; did you mean 'max_terms'"),
+        (["problems.train.0.options={max_terms: 99}"], "2 <= min_terms <= max_terms <= 11"),
+        (["problems.train=[{kind: jsonl, path: infra}]"], "is a folder"),
+        (["problems.train=[{kind: parquet, path: none.parquet}]"], "no parquet file at none.parquet"),
+        (["problems.train=[{kind: hub, name: a/b, options: {revison: x}}]"], "did you mean 'revision'"),
+        (["problems.train=[{kind: reasoning_gym, name: chain_sums, size: 1}]"], "no task 'chain_sums'"),
+        (["judge.name=learned", "judge.path=none"], "judge.path: no judge at"),
+        (["judge.name=learned", "judge.digest=abc"], "judge.digest is abc but the judge in"),
+        (["reward.r_plus=1e308"], "reward.r_plus is 1e+308; it must be a number at least -1000000.0"),
+        (["reward.name=kimi", "rollout.group_size=1"], "rollout.group_size is 1"),
+        (["reward.options=3"], "reward.options is 3; it must be a mapping\n"),
+        (["learner.betas=[1.5, 0.9]"], "learner.betas.0 is 1.5; it must be a number at least 0 and below 1"),
+        (["serve.port=70000"], "serve.port is 70000; it must be a whole number at least 0 and at most 65535"),
+        (["warm_start.heads=3"], "hidden=128 over heads=3"),
+        (["judge_training.heads=3"], "hidden=64 over heads=3"),
+        (["warm_start.min_checks=4"], "min_checks (4) is above max_checks (3)"),
+        (["learner.lrr=1"], "unknown key 'learner.lrr'; did you mean 'learner.lr'?"),
+        (["lerner.lr=1"], "unknown key 'lerner'; did you mean 'learner'?"),
+        (["tracking.uri=nonsense"], "tracking.uri 'nonsense' is no MLflow store"),
+        (["tracking.uri=http://"], "is no MLflow store"),
+        (["tracking.uri=http://host:port"], "is no MLflow store"),
+        (["tracking.uri=postgresql://me:secret@host/db"], "me:***@host/db' is a database, which has no place"),
+        (["tracking.uri=sqlite:///x.db", "tracking.experiment=Default"], "is MLflow's own"),
+        (["storage.uri=ftp://host/x"], "has scheme 'ftp'"),
+        (["storage.uri=s3:///x"], "names no bucket"),
+        (["--config="], "the config file's name is empty"),
+        (["--config=infra"], "infra is a folder"),
     ],
 )
 def test_dry_run_refuses_what_a_run_would_refuse(mistake, told, capsys):
     assert run("--dry-run", *mistake) == 2
-    assert told in capsys.readouterr().err
+    error = capsys.readouterr().err
+    assert told in error and error.startswith("error: ") and error.count("\n") == 1
+
+
+def test_files_of_problems_are_read_by_a_dry_run(tmp_path, capsys):
+    file = tmp_path / "rows.jsonl"
+    source = f"problems.train=[{{kind: jsonl, path: {file}}}]"
+    for text, told in (('{"question": "q"}\n', "no column for"), ('{"prompt": "\\ud83e", "gold": 1}\n', "surrogate")):
+        file.write_text(text)
+        assert run("--dry-run", source) == 2 and told in capsys.readouterr().err
+    file.write_text('{"prompt": "q", "gold": 1}\n')
+    assert run("--dry-run", source) == 0
+
+
+def test_the_exact_judge_may_stand_beside_the_path_of_a_learned_one():
+    assert run("--dry-run", "judge.name=exact", "judge.path=none", "judge.digest=abc") == 0
 
 
 def test_dry_run_refuses_contradicting_options(capsys):

@@ -83,7 +83,7 @@ class Misread(Grpo):
     ("strategy", "match"),
     [
         (Narrow(), r"\(2, 1\) for 2 traces of up to 8 tokens; .*\(2, 8\)"),
-        (Endless(), "finite numbers"),
+        (Endless(), "gives rewards of up to inf with these options"),
         (Misread(), "baseline 'group' is unknown"),
         (build({"name": "l1_max", "shortest": 9}), "shortest .9. is above the longest budget .8."),
         (build({"name": "l1_max", "shortest": 1, "longest": 9}), "longest is 9 tokens, but .*max_new_tokens=8"),

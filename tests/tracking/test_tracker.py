@@ -7,10 +7,10 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 import pytest
 import yaml
 
-from pipeline.config import UserError
+from pipeline.config import UserError, load_config
 from pipeline.tracking import Tracker, TrackingError
 from pipeline.tracking.catalogue import METRICS, CatalogueError
-from pipeline.tracking.connection import connect, shown, tracking_uri
+from pipeline.tracking.connection import check_tracking, connect, shown, tracking_uri
 from pipeline.tracking.keys import clean_key
 
 
@@ -217,7 +217,7 @@ def test_only_the_process_that_made_it_may_use_it(tracker, monkeypatch):
         tracker.log_step(1, {"loss": 1.0})
 
 
-@pytest.mark.parametrize("uri", ["ftp://host/x", "sqlite:////proc/nowhere/mlflow.db", "http://127.0.0.1:9"])
+@pytest.mark.parametrize("uri", ["sqlite:////proc/nowhere/mlflow.db", "http://127.0.0.1:9"])
 def test_a_store_that_cannot_be_used_is_named_at_the_start(uri):
     with pytest.raises(UserError, match=f"MLflow store '{uri}'"):
         connect(uri, deadline_s=30)
@@ -260,3 +260,20 @@ def test_the_store_is_taken_from_config_then_environment_then_storage(monkeypatc
     assert tracking_uri(config) == "http://host"
     config = RunConfig.model_validate({"tracking": {"uri": "sqlite:///x.db"}})
     assert tracking_uri(config) == "sqlite:///x.db"
+
+
+@pytest.mark.parametrize(
+    "uri", ["ftp://host/x", "mlruns", "/tmp/mlruns", "", "file:///tmp/x", "mysql+pymysql://host/db"]
+)
+def test_what_would_keep_files_in_the_working_directory_is_no_store(uri, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UserError, match="tracking.uri"):
+        connect(uri)
+    assert not any(tmp_path.iterdir())
+
+
+def test_the_default_experiment_has_no_place_beside_a_sqlite_file(tmp_path):
+    where = [f"tracking.uri=sqlite:///{tmp_path}/m.db"]
+    check_tracking(load_config(None, where))
+    with pytest.raises(UserError, match="'Default' is MLflow's own"):
+        check_tracking(load_config(None, [*where, "tracking.experiment=Default"]))

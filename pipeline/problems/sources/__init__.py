@@ -13,6 +13,11 @@ READERS: dict[str, Callable[[Source, int], list[Row]]] = {
     "jsonl": jsonl.read,
     "hub": hub.read,
 }
+CHECKS: dict[str, Callable[[Source], None]] = {
+    "tiny": generated.check,
+    "reasoning_gym": reasoning_gym.check,
+    "hub": hub.check,
+}  # of what is generated or far away, without making or fetching it; files are read
 RAW: dict[str, Callable[[Source], Sequence[dict]]] = {
     "parquet": parquet.raw_rows,
     "jsonl": jsonl.raw_rows,

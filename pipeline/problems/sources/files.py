@@ -9,6 +9,8 @@ from pipeline.config import Source, UserError, resolve_path
 def find(source: Source) -> Path:
     """The file of `source`. Raises UserError when there is none."""
     file = resolve_path(source.path or "")
+    if file.is_dir():
+        raise UserError(f"the {source.kind} file at {source.path} is a folder; give a file, one source for each")
     if not file.is_file():
         raise UserError(f"no {source.kind} file at {source.path} (looked for {file}); correct the source's path")
     return file

@@ -4,6 +4,13 @@ from pipeline.config import Source
 from pipeline.problems.rows import Row
 
 
+def check(source: Source) -> None:
+    """UserError for an unknown family, split or option."""
+    from pipeline.problems import tiny
+
+    tiny.check(source.name, source.split, dict(source.options))
+
+
 def read(source: Source, seed: int) -> list[Row]:
     """`source.size` problems of the family `source.name`."""
     from pipeline.problems import tiny

@@ -12,11 +12,16 @@ def read(source: Source, seed: int) -> list[Row]:
     return rows_to_problems(raw_rows(source), source, _where(source))
 
 
-def raw_rows(source: Source) -> list[dict]:
-    """Rows of split `source.split` as they are; options: config (the subset's name) and revision."""
+def check(source: Source) -> None:
+    """UserError for an unknown option; the hub is not asked."""
     unknown = [name for name in source.options if name not in OPTIONS]
     if unknown:
         raise UserError(f"hub source {source.name}: unknown option '{unknown[0]}'{nearest(unknown[0], OPTIONS)}")
+
+
+def raw_rows(source: Source) -> list[dict]:
+    """Rows of split `source.split` as they are; options: config (the subset's name) and revision."""
+    check(source)
     import datasets
 
     where = _where(source)
