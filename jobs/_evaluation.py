@@ -10,10 +10,11 @@ from typing import Any
 from jobs._measure import Scorer
 from pipeline.config import RunConfig, UserError, resolve_path
 from pipeline.evaluation import EndpointClient
-from pipeline.evaluation.model import Endpoint, LocalModel
+from pipeline.evaluation.model import Endpoint, LocalModel, is_endpoint
 from pipeline.evaluation.samples import Identity, SampleLedger
-from pipeline.evaluation.suites import Kind, Suite, find_suite, load_suite, spread, suite_digest
-from pipeline.problems import Problem
+from pipeline.evaluation.suites import Kind, Suite, check_suite_file, find_suite, load_suite, spread, suite_digest
+from pipeline.preflight import check_judge
+from pipeline.problems import Problem, check_sources
 from pipeline.traces import Trace
 from pipeline.weights import read_manifest
 
@@ -95,20 +96,56 @@ class Asked:
 
 
 def open_evaluation(cfg: RunConfig, args: argparse.Namespace) -> Evaluation:
-    """The problems and the sampling in effect. UserError for an unknown suite, no problems, or options that clash."""
+    """The problems and the sampling in effect. UserError as `asked_for` has it, and for problems that are none."""
+    cfg, suite = asked_for(cfg, args)
+    from pipeline.loop.assemble import load_split  # after the checks: it brings Ray
+
+    if suite is not None:
+        problems, name = load_suite(suite, cfg, args.suite_file), suite.name
+    else:
+        split = args.split or "held_out"
+        problems, name = load_split(cfg, split), f"problems.{split}"
+    return Evaluation(cfg, name, suite, spread(problems, args.limit))
+
+
+def asked_for(cfg: RunConfig, args: argparse.Namespace) -> tuple[RunConfig, Suite | None]:
+    """The config with the sampling in effect, and the suite (None: the config's own split). UserError for an unknown
+    suite, model or source, and for options that clash; nothing is generated, fetched or started."""
     suite = find_suite(args.suite) if args.suite else None
     cfg = sampled_as(cfg, suite, args.overrides)
     if cfg.evaluation.samples > 1 and cfg.evaluation.temperature == 0:
         raise UserError("evaluation.temperature=0 makes all samples of a problem the same; set evaluation.samples=1")
-    if suite is not None:
-        if args.split:
-            raise UserError(f"--split chooses from the config's problems; the suite '{suite.name}' has its own")
-        problems, name = load_suite(suite, cfg, args.suite_file), suite.name
+    if suite is None:
+        _check_split(cfg, args)
+    elif args.split:
+        raise UserError(f"--split chooses from the config's problems; the suite '{suite.name}' has its own")
     else:
-        if args.suite_file:
-            raise UserError("--suite-file holds the rows of a benchmark; say which with --suite")
-        problems, name = _split(cfg, args.split or "held_out"), f"problems.{args.split or 'held_out'}"
-    return Evaluation(cfg, name, suite, spread(problems, args.limit))
+        check_suite_file(suite, args.suite_file)
+    if suite is None or suite.kind is not Kind.CODE:
+        check_judge(cfg.judge)
+    if args.out and not resolve_path(args.out).parent.is_dir():
+        raise UserError(f"--out {args.out}: there is no such folder; make it, or give another file")
+    if not is_endpoint(args.model or cfg.model.path, args.model_id):
+        _check_room(cfg)
+    return cfg, suite
+
+
+def _check_split(cfg: RunConfig, args: argparse.Namespace) -> None:
+    if args.suite_file:
+        raise UserError("--suite-file holds the rows of a benchmark; say which with --suite")
+    split = args.split or "held_out"
+    if not getattr(cfg.problems, split):
+        raise UserError(f"the config has no problems.{split}; add a source to it, or choose a --suite")
+    check_sources(getattr(cfg.problems, split))
+
+
+def _check_room(cfg: RunConfig) -> None:
+    longest, room = cfg.rollout.max_new_tokens, cfg.engine.max_model_len
+    if longest >= room:
+        raise UserError(
+            f"replies of up to {longest} tokens leave no room for a prompt in engine.max_model_len ({room}); lower "
+            "evaluation.max_new_tokens or raise the second"
+        )
 
 
 def sampled_as(cfg: RunConfig, suite: Suite | None, overrides: Sequence[str]) -> RunConfig:
@@ -127,14 +164,6 @@ def sampled_as(cfg: RunConfig, suite: Suite | None, overrides: Sequence[str]) ->
             "problems": cfg.problems.model_copy(update={"prompt_suffix": suffix}),
         }
     )
-
-
-def _split(cfg: RunConfig, split: str) -> list[Problem]:
-    from pipeline.loop.assemble import load_split
-
-    if not getattr(cfg.problems, split):
-        raise UserError(f"the config has no problems.{split}; add a source to it, or choose a --suite")
-    return load_split(cfg, split)
 
 
 def ask_engine(

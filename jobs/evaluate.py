@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from jobs._cli import run_command
+from jobs._cli import run_command, whole_number
 from jobs._runs import held, named, results_root, run_folder
 from pipeline.config import RunConfig, UserError, check_model_folder, resolve_path
 
@@ -26,35 +26,48 @@ SAMPLES, REPORT = "samples.jsonl", "evaluation.json"
 def main(cfg: RunConfig, args: argparse.Namespace) -> int:
     """Prints the figures and writes them to the run's folder (and `--out`); 1 when requests failed."""
     from jobs import _evaluation
+    from pipeline.evaluation.model import Endpoint, open_model, probe
+    from pipeline.evaluation.report import check_base
+    from pipeline.tracking import Tracker
 
     evaluation = _evaluation.open_evaluation(named(cfg, "evaluate"), args)
-    base = _read_base(args.base)
-    folder = run_folder(evaluation.cfg)
+    cfg, folder = evaluation.cfg, run_folder(evaluation.cfg)
+    base, identity = _read_base(args.base), evaluation.identity({})
+    if base is not None:
+        check_base(base, identity, args.base)
+    model = open_model(args.model or cfg.model.path, cfg, results_root(cfg) / "models", args.model_id)
+    served = isinstance(model, Endpoint)
+    tokenizer_folder = str(check_model_folder(cfg.model.path)) if served else model.folder
+    if served and not (folder / SAMPLES).exists():
+        probe(model, cfg.evaluation.probe_timeout_s)
+    tracker = Tracker.from_config(cfg)
     with held(folder):
-        return _evaluate(evaluation, args, folder, base)
+        return _evaluate(evaluation, args, folder, base, model, tokenizer_folder, tracker)
 
 
-def _evaluate(evaluation: "Evaluation", args: argparse.Namespace, folder: Path, base: dict | None) -> int:
+def _evaluate(
+    evaluation: "Evaluation",
+    args: argparse.Namespace,
+    folder: Path,
+    base: dict | None,
+    model: Any,
+    tokenizer_folder: str,
+    tracker: Any,
+) -> int:
     from tqdm import tqdm
 
     from jobs import _evaluation
     from jobs._measure import Scorer
-    from pipeline.evaluation.model import Endpoint, open_model, probe
-    from pipeline.evaluation.report import check_base
+    from pipeline.evaluation.model import Endpoint, probe
     from pipeline.evaluation.samples import SampleLedger
     from pipeline.judge import JudgeFailure
     from pipeline.loop.assemble import load_tokenizer
     from pipeline.loop.remote import RunFailed
 
-    cfg = evaluation.cfg
-    model = open_model(args.model or cfg.model.path, cfg, results_root(cfg) / "models", args.model_id)
-    if base is not None:
-        check_base(base, evaluation.identity({}), args.base)
+    cfg, served = evaluation.cfg, isinstance(model, Endpoint)
     ledger = SampleLedger(folder / SAMPLES)
-    served = isinstance(model, Endpoint)
-    if served and _evaluation.lacking(evaluation, ledger):
+    if served and ledger.identity and _evaluation.lacking(evaluation, ledger):
         probe(model, cfg.evaluation.probe_timeout_s)
-    tokenizer_folder = str(check_model_folder(cfg.model.path)) if served else model.folder
     scorer = Scorer(cfg, load_tokenizer(tokenizer_folder), evaluation.problems, evaluation.kind)
     kept = len(evaluation.wanted) - len(_evaluation.lacking(evaluation, ledger))
     print(f"run {cfg.run.name} in {folder}: {len(evaluation.wanted)} samples, {kept} of them there already", flush=True)
@@ -69,7 +82,26 @@ def _evaluate(evaluation: "Evaluation", args: argparse.Namespace, folder: Path, 
     for path in (folder / REPORT, *([Path(args.out)] if args.out else [])):
         path.write_text(json.dumps(report, indent=2), encoding="utf-8")
     print(_text(report, evaluation), flush=True)
-    return 1 if asked.failures or report["missing"] else 0
+    failed = bool(asked.failures or report["missing"])
+    _record(tracker, evaluation, report, getattr(model, "run_id", None), failed)
+    return 1 if failed else 0
+
+
+def _record(tracker: Any, evaluation: "Evaluation", report: dict[str, Any], parent: str | None, failed: bool) -> None:
+    """The figures as an MLflow run of the evaluation's name; below the training run that made the weights, if known."""
+    from pipeline.tracking import PARENT
+    from pipeline.tracking.evaluation_record import keep_evaluation
+
+    cfg = evaluation.cfg
+    tags = {"kind": "evaluation", "suite": evaluation.name, **({PARENT: parent} if parent else {})}
+    run_id = tracker.start(str(cfg.run.name), cfg.model_dump(mode="json"), tags)
+    status = "FAILED"
+    try:
+        keep_evaluation(tracker, report)
+        status = "FAILED" if failed else "FINISHED"
+    finally:
+        tracker.finish(status)
+    print(f"MLflow run {run_id}", flush=True)
 
 
 def _report(
@@ -126,12 +158,6 @@ def _read_base(path: str | None) -> dict | None:
     return found if isinstance(found, dict) else {}
 
 
-def _count(text: str) -> int:
-    if not text.isdigit() or int(text) < 1:
-        raise UserError(f"--limit takes a whole number of at least 1, got '{text}'")
-    return int(text)
-
-
 def _arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--model", help="a model folder, NAME@ALIAS in the registry, or a URL (default: model.path)")
     parser.add_argument("--model-id", help="the name the endpoint serves (default: serve.model_id)")
@@ -140,17 +166,18 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
         "--suite-file", metavar="FILE", help="the benchmark's rows, jsonl or parquet, instead of the hub"
     )
     parser.add_argument("--split", choices=["held_out", "train"], help="of the config's problems (default: held_out)")
-    parser.add_argument("--limit", type=_count, metavar="N", help="only N problems, taken at even distances")
+    parser.add_argument(
+        "--limit", type=whole_number("--limit"), metavar="N", help="only N problems, taken at even distances"
+    )
     parser.add_argument("--base", metavar="FILE", help="another run's evaluation.json, to score against (AES)")
     parser.add_argument("--out", help="one more file for the figures, as JSON")
 
 
 def _plan(cfg: RunConfig, args: argparse.Namespace) -> str:
-    from jobs._evaluation import sampled_as
-    from pipeline.evaluation.suites import find_suite
+    from jobs._evaluation import asked_for
 
-    suite = find_suite(args.suite) if args.suite else None
-    cfg = sampled_as(cfg, suite, args.overrides)
+    cfg, suite = asked_for(cfg, args)
+    _read_base(args.base)
     split = args.split or "held_out"
     where = args.model or cfg.model.path
     if suite is not None:

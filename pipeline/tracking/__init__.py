@@ -9,10 +9,11 @@ from pipeline.tracking.registry import Alias, RegisteredVersion, Registry
 from pipeline.tracking.trace_report import comparison_html, trace_report_html
 from pipeline.tracking.trace_text import comparison_text
 from pipeline.tracking.trace_view import Part, TokenView, TraceView, token_views
-from pipeline.tracking.tracker import Tracker
+from pipeline.tracking.tracker import PARENT, Tracker
 
 __all__ = [
     "METRICS",
+    "PARENT",
     "Alias",
     "CatalogueError",
     "Metric",

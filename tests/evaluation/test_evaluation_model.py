@@ -74,7 +74,7 @@ def registry(monkeypatch, tmp_path):
     """A registry with the tiny model as policy@champion, stored under run `old`."""
     store = open_storage(config(tmp_path).storage)
     store.put_folder(TINY, "old/snapshots/v4")
-    version = SimpleNamespace(uri=store.uri("old/snapshots/v4"), digest=DIGEST, version=4)
+    version = SimpleNamespace(uri=store.uri("old/snapshots/v4"), digest=DIGEST, version=4, run_id="trained")
     opened = []
 
     class Stub:
@@ -93,7 +93,7 @@ def registry(monkeypatch, tmp_path):
 def test_a_registered_version_is_fetched_and_compared(tmp_path, registry, text):
     cfg = config(tmp_path)
     found = open_model(text, cfg, tmp_path / "models")
-    assert (found.name, found.digest, found.verified) == ("policy@champion", DIGEST, True)
+    assert (found.name, found.digest, found.verified, found.run_id) == ("policy@champion", DIGEST, True, "trained")
     assert found.folder == str(tmp_path / "models" / f"v4-{DIGEST[:12]}")
     assert registry.opened == [(f"sqlite:///{tmp_path}/m.db", "policy")]
     assert open_model(text, cfg, tmp_path / "models") == found  # what is there is not fetched again

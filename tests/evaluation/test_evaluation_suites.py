@@ -205,7 +205,7 @@ def test_names_and_files_that_are_none():
         load_suite(find_suite("aime24"), CFG, "rows.csv")
     with pytest.raises(UserError, match="takes no --suite-file"):
         load_suite(find_suite("tiny"), CFG, "rows.jsonl")
-    with pytest.raises(UserError, match="no jsonl file at none.jsonl"):
+    with pytest.raises(UserError, match="--suite-file none.jsonl: there is no such file"):
         load_suite(find_suite("aime24"), CFG, "none.jsonl")
 
 

@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 from contextlib import nullcontext
+from dataclasses import replace
 from functools import cache
 
 import pytest
@@ -13,11 +14,13 @@ from pipeline.config import ROOT, UserError, load_config
 from pipeline.evaluation.suites import find_suite, load_suite, spread
 from pipeline.loop.remote import RunFailed
 from pipeline.problems import load_problems, sample_seed
+from pipeline.tracking import check
 from tests.evaluation.benchmark_rows import ROWS, write_rows
 from tests.evaluation.fake_endpoint import FakeEndpoint, demonstration, serving, written
 
 PRESET = str(ROOT / "infra" / "presets" / "tiny.yaml")
 CHUNK = 5
+ROOM = "engine.max_model_len=17408"
 
 
 class FakeEngine:
@@ -42,6 +45,43 @@ class FakeEngine:
             part = wanted[start : start + CHUNK]
             self.asked.extend((problem.id, sample) for problem, sample in part)
             yield [self.made(p, sample_seed(p.id, 0, cfg.run.seed) + s, sample=s) for p, s in reversed(part)]
+
+
+class FakeTracker:
+    """Remembers what a run is given; names are the catalogue's."""
+
+    runs = []
+
+    def __init__(self):
+        self.kept = {}
+
+    def start(self, name, params, tags):
+        self.runs.append(self)
+        self.name, self.params, self.tags = name, params, tags
+        return "id"
+
+    def log_step(self, step, metrics):
+        self.metrics = check(metrics)[0]
+
+    def log_text(self, text, path):
+        return bool(self.kept.setdefault(path, text))
+
+    def log_table(self, rows, path):
+        return bool(self.kept.setdefault(path, rows))
+
+    def log_figure(self, figure, path):
+        return bool(self.kept.setdefault(path, figure))
+
+    def finish(self, status):
+        self.status = status
+
+
+@pytest.fixture(autouse=True)
+def tracked(monkeypatch):
+    """The MLflow runs of a test; the real store has a test of its own."""
+    kind = type("Tracker", (FakeTracker,), {"runs": [], "from_config": classmethod(lambda cls, cfg: cls())})
+    monkeypatch.setattr("pipeline.tracking.Tracker", kind)
+    return kind.runs
 
 
 @pytest.fixture
@@ -87,6 +127,31 @@ def test_an_evaluation_from_start_to_end(engine, evaluate, capsys, tmp_path):
     text = capsys.readouterr().out
     for part in ("tiny: 12 problems x 3 samples", "tiny/search", "pass@k: 1: ", "unknown verdicts", "search, 6 trials"):
         assert part in text
+
+
+def test_figures_go_to_mlflow(engine, evaluate, tracked):
+    _, report = evaluate()
+    (run,) = tracked
+    assert (run.name, run.status, run.tags) == ("one", "FINISHED", {"kind": "evaluation", "suite": "tiny"})
+    assert run.params["evaluation"]["samples"] == 3
+    assert run.metrics["eval/accuracy"] == report["all"]["accuracy"]
+    assert run.metrics["eval.tiny_search/tokens_mean"] == report["by_source"]["tiny/search"]["tokens_mean"]
+    assert json.loads(run.kept["evaluation.json"]) == report
+    rows = run.kept["tables/evaluation.json"]
+    assert rows[0]["part"] == "all" and list(rows[0]["accuracy_interval"]) == report["all"]["accuracy_interval"]
+    assert {row["name"] for row in rows if row["part"] == "source"} == set(report["by_source"])
+    cut, bars = run.kept["figures/evaluation.png"].axes
+    assert list(cut.lines[0].get_xdata()) == [48, 96, 192, 288, 384]
+    assert len(bars.patches) == len(report["by_difficulty"])
+
+
+def test_an_evaluation_stands_below_the_run_that_trained_the_weights(engine, evaluate, tracked, monkeypatch):
+    import pipeline.evaluation.model as models
+
+    known = models.open_model
+    monkeypatch.setattr(models, "open_model", lambda *args: replace(known(*args), run_id="parent"))
+    evaluate()
+    assert tracked[0].tags["mlflow.parentRunId"] == "parent"
 
 
 @pytest.mark.parametrize("most", [0, 1, 4])
@@ -192,7 +257,19 @@ def test_aes_against_a_base(engine, evaluate, capsys, tmp_path):
         (["--suite", "aime2"], "no suite 'aime2'"),
         (["--suite", "tiny", "--split", "train"], "--split chooses from the config's problems"),
         (["--suite-file", "x.jsonl"], "say which with --suite"),
-        (["--limit", "0"], "--limit takes a whole number of at least 1"),
+        (["--limit", "0"], "--limit takes a whole number from 1 to 1000000000"),
+        (["--limit", "²"], "--limit takes a whole number"),
+        (["--suite", "math500", "--suite-file", "none.jsonl"], "no such file"),
+        (["--suite", "math500", "--suite-file", PRESET], "neither .jsonl nor .parquet"),
+        (["--suite", "tiny", "--suite-file", PRESET], "is generated and takes no --suite-file"),
+        (["--suite", "math500"], "replies of up to 16384 tokens leave no room for a prompt in engine.max_model_len"),
+        (["evaluation.max_new_tokens=100000"], "replies of up to 100000 tokens leave no room"),
+        (["--model-id", "x"], "--model-id names a model of an endpoint"),
+        (["--base", "none.json"], "--base none.json cannot be read"),
+        (["--out", "no/such/folder/x.json"], "there is no such folder"),
+        (["problems.held_out.0.name=chain_sums"], "did you mean 'chain_sum'"),
+        (["judge.path=/none"], "judge.path: no judge at /none"),
+        (["judge.digest=abc"], "judge.digest is abc but the judge in"),
         (["problems.held_out=[]"], "no problems.held_out"),
         (["evaluation.temperature=0", "evaluation.samples=2"], "all samples of a problem the same"),
         (["--model", "models:/policy"], "neither models:/NAME@ALIAS"),
@@ -203,6 +280,9 @@ def test_mistakes_are_told_before_anything_starts(engine, argv, reason, tmp_path
     assert command(["--config", PRESET, *argv, f"storage.uri={tmp_path}", "run.name=x"]) == 2
     error = capsys.readouterr().err
     assert reason in error and error.startswith("error: ") and error.count("\n") == 1 and not engine.started
+    assert not (tmp_path / "x").exists()  # nothing is left of a refused evaluation
+    if argv != ["--model", "none"]:  # a dry run may be made before the model is there
+        assert command(["--config", PRESET, *argv, "--dry-run"]) == 2 and reason in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -211,9 +291,12 @@ def test_mistakes_are_told_before_anything_starts(engine, argv, reason, tmp_path
         (["--split", "train"], ["8192 problems of problems.train, x 1 samples", "up to 384 new tokens"]),
         ([], ["300 problems of problems.held_out", "one rollout engine with"]),
         (["--suite", "tiny", "--limit", "7"], ["the problems of tiny, from the tiny world, 7 of them at most"]),
-        (["--suite", "aime24"], ["HuggingFaceH4/aime_2024, x 128 samples", "temperature 0.6, top_p 0.95, up to 16384"]),
-        (["--suite", "math500", "evaluation.samples=4"], ["x 4 samples"]),
-        (["--suite", "math500", "evaluation.max_new_tokens=500"], ["x 16 samples", "up to 500 new tokens"]),
+        (
+            ["--suite", "aime24", ROOM],
+            ["HuggingFaceH4/aime_2024, x 128 samples", "temperature 0.6, top_p 0.95, up to 16384"],
+        ),
+        (["--suite", "math500", "evaluation.samples=4", ROOM], ["x 4 samples"]),
+        (["--suite", "math500", "evaluation.max_new_tokens=500", ROOM], ["x 16 samples", "up to 500 new tokens"]),
         (["--model", "http://host:80"], ["on the endpoint http://host:80"]),
     ],
 )
@@ -230,7 +313,7 @@ def test_a_benchmark_brings_its_protocol_and_says_where_it_was_left(engine, tmp_
     engine.made = lambda self, problem, seed, sample: written(
         problem, f"Wait</think>\nThe answer is \\boxed{{{problem.gold}}}.", sample=sample
     )
-    argv = ["--config", PRESET, "--suite", "math500", "--suite-file", file, "evaluation.samples=2", "run.name=m"]
+    argv = ["--config", PRESET, "--suite", "math500", "--suite-file", file, "evaluation.samples=2", "run.name=m", ROOM]
     assert command([*argv, f"storage.uri={tmp_path}"]) == 0
     report = json.loads((tmp_path / "m" / "evaluation.json").read_text())
     assert report["identity"]["sampling"] == {"temperature": 0.6, "top_p": 0.95, "max_new_tokens": 16384, "seed": 0}
@@ -293,12 +376,13 @@ def test_nothing_is_sent_to_an_endpoint_without_the_model(evaluate, capsys):
     assert "serves no model 'other'; known: policy" in capsys.readouterr().err
 
 
-def test_an_endpoint_that_is_not_there_is_one_sentence(evaluate, capsys):
+def test_an_endpoint_that_is_not_there_is_one_sentence(evaluate, capsys, tmp_path):
     with serving(FakeEndpoint([])) as url:
         pass
     assert evaluate("--model", url)[0] == 2
     error = capsys.readouterr().err
     assert error.startswith("error: no endpoint answers at ") and error.count("\n") == 1
+    assert not (tmp_path / "one").exists()
 
 
 def test_all_requests_failing_leaves_no_identity_and_exit_1(evaluate):

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from pipeline.config import Columns, RunConfig, Source, UserError, nearest
+from pipeline.config import Columns, RunConfig, Source, UserError, nearest, resolve_path
 from pipeline.evaluation.suites.catalogue import SUITES
 from pipeline.evaluation.suites.suite import Raw, Suite
 from pipeline.problems import Problem, load_problems
@@ -34,9 +34,8 @@ def load_suite(suite: Suite, cfg: RunConfig, file: str | None = None) -> list[Pr
     The tiny world is generated: its families as in `problems.held_out`, and those that are not there. UserError: no
     such file or set, columns that are missing (wanted and found are listed), rows that cannot be used.
     """
+    check_suite_file(suite, file)
     if not suite.hub:
-        if file:
-            raise UserError(f"the suite '{suite.name}' is generated and takes no --suite-file")
         return load_problems(tiny_sources(cfg), cfg.run.seed)
     source = _source(suite, file)
     where = file or f"{suite.hub} ({suite.split})"
@@ -46,6 +45,18 @@ def load_suite(suite: Suite, cfg: RunConfig, file: str | None = None) -> list[Pr
     if suite.problems and len(problems) != suite.problems:
         log.warning("%s has %d problems; the paper used %d", where, len(problems), suite.problems)
     return problems
+
+
+def check_suite_file(suite: Suite, file: str | None) -> None:
+    """UserError where `file` (None: from the hub) cannot hold the suite's rows; it is not read."""
+    if file is None:
+        return
+    if not suite.hub:
+        raise UserError(f"the suite '{suite.name}' is generated and takes no --suite-file")
+    if Path(file).suffix.lower() not in FILES:
+        raise UserError(f"--suite-file {file} is neither .jsonl nor .parquet; save it as one of these")
+    if not resolve_path(file).is_file():
+        raise UserError(f"--suite-file {file}: there is no such file; correct the path")
 
 
 def tiny_sources(cfg: RunConfig) -> list[Source]:
@@ -76,9 +87,7 @@ def _source(suite: Suite, file: str | None) -> Source:
     if file is None:
         options = {"config": suite.subset} if suite.subset else {}
         return Source(kind="hub", name=suite.hub, split=suite.split, columns=columns, options=options)
-    kind = FILES.get(Path(file).suffix.lower())
-    if kind is None:
-        raise UserError(f"--suite-file {file} is neither .jsonl nor .parquet; save it as one of these")
+    kind = FILES[Path(file).suffix.lower()]
     return Source(kind=kind, name=suite.name, path=file, split=suite.split, columns=columns)
 
 
