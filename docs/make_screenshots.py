@@ -199,7 +199,7 @@ def parse(argv: list[str]) -> argparse.Namespace:
     parser.add_argument("--run", help="id of the run to show")
     parser.add_argument("--traces", type=Path, help="a page of traces on this machine")
     parser.add_argument("--report", type=Path, help="the report of a run on this machine")
-    parser.add_argument("--artifact", help="a page of traces among the run's artifacts, such as traces/step_00029.html")
+    parser.add_argument("--artifact", help="a page of traces among the run's artifacts, such as traces/step_00030.html")
     parser.add_argument("--endpoint", help="address of a live endpoint whose page to show")
     parser.add_argument("--out", type=Path, default=Path("docs/images"))
     arguments = parser.parse_args(argv)

@@ -58,6 +58,22 @@ def load_split(cfg: RunConfig, split: str) -> list[Problem]:
     return load_problems(getattr(cfg.problems, split), cfg.run.seed)
 
 
+def unknown_pieces(tokenizer: Any, text: str) -> list[str]:
+    """Pieces of `text` for which the tokenizer has only its unknown token, each once."""
+    if tokenizer.unk_token_id is None or not text:
+        return []
+    found = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
+    pairs = zip(found["input_ids"], found["offset_mapping"], strict=True)
+    return list(dict.fromkeys(text[start:end] for token, (start, end) in pairs if token == tokenizer.unk_token_id))
+
+
+def warn_of_unknown(tokenizer: Any, what: str, text: str) -> None:
+    """Logs what of a text that goes into every prompt the model cannot read: training goes on, but not as meant."""
+    if pieces := unknown_pieces(tokenizer, text):
+        shown = ", ".join(repr(piece) for piece in pieces[:8]) + (", ..." if len(pieces) > 8 else "")
+        logger.warning("%s (%.80r) has pieces that the model's tokenizer does not know: %s", what, text, shown)
+
+
 def build_collector(cfg: RunConfig, pool: RolloutPool, judge: Any, waits: Waits) -> Collector:
     """The collector of a run. UserError for data, model or options that cannot work."""
     tokenizer = load_tokenizer(cfg.model.path)
@@ -66,6 +82,9 @@ def build_collector(cfg: RunConfig, pool: RolloutPool, judge: Any, waits: Waits)
     strategy = build(cfg.reward)
     try_out(strategy, cfg.rollout.group_size, cfg.rollout.max_new_tokens)
     problems = load_split(cfg, "train")
+    warn_of_unknown(tokenizer, "problems.prompt_suffix", cfg.problems.prompt_suffix)
+    for note in sorted({start.note for start in starts_of(strategy, problems[0], cfg)}):
+        warn_of_unknown(tokenizer, f"what reward '{strategy.name}' adds to a prompt", note)
     fitting = prompts.fitting(problems, lambda problem: starts_of(strategy, problem, cfg))
     if len(fitting) < len(problems):
         left_out = len(problems) - len(fitting)

@@ -27,7 +27,7 @@ from pipeline.loop.held_out import measure_held_out
 from pipeline.loop.ledger import Ledger
 from pipeline.loop.pool import EngineFailed, RolloutPool
 from pipeline.loop.progress import step_line
-from pipeline.loop.report_files import keep_step
+from pipeline.loop.report_files import keep_step, step_name
 from pipeline.loop.snapshots import keep_copy
 from pipeline.loop.step_metrics import learner_metrics
 from pipeline.loop.waiting import DeadlineExceeded, Waits
@@ -229,7 +229,7 @@ class Controller:
         if step % self.cfg.publish.every == 0 or step == self.cfg.run.steps - 1:
             views = step_views(at.collected, self.collector.prompts.tokenizer)
             keep_step(self.folder, step, views)
-            kept = self.tracker.log_text.remote(trace_page(views, step), f"traces/step_{step:05d}.html")
+            kept = self.tracker.log_text.remote(trace_page(views, step), f"traces/{step_name(step)}.html")
             await self.waits.within("the tracker", 60, kept)
 
     # --- checkpoints ---

@@ -56,9 +56,14 @@ def kept_measured(folder: Path, name: str) -> Measured | None:
     return Measured(data["asked"], data["version"], answers, [from_plain(view) for view in data["views"]])
 
 
+def step_name(step: int) -> str:
+    """The name of a step's files, counted from 1 as in the run's lines and titles (`step` counts from 0)."""
+    return f"step_{step + 1:05d}"
+
+
 def keep_step(folder: Path, step: int, views: Sequence[TraceView]) -> None:
     """Keeps the example traces of a step; a replay's replace them."""
-    _write(folder / FOLDER / f"step_{step:05d}.json", [to_plain(view) for view in views])
+    _write(folder / FOLDER / f"{step_name(step)}.json", [to_plain(view) for view in views])
 
 
 def kept_steps(folder: Path) -> list[Path]:

@@ -212,6 +212,18 @@ def test_shared_held_out_prompts_are_warned_of(tmp_path, caplog):
     assert "24 of 24 held-out prompts are also trained on" in caplog.text
 
 
+def test_text_that_the_model_cannot_read_is_warned_of(tmp_path, caplog):
+    Fakes(
+        tmp_path, "reward.name=l1_max", "reward.options={shortest: 10}", "problems.prompt_suffix='Let me check, please'"
+    )
+    suffix, note = (record.getMessage() for record in caplog.records if "does not know" in record.getMessage())
+    assert "problems.prompt_suffix" in suffix and suffix.endswith("does not know: ' please'")
+    assert "what reward 'l1_max' adds to a prompt" in note and "'Think'" in note and "' tokens'" in note
+    caplog.clear()
+    Fakes(tmp_path, "problems.prompt_suffix='Let me check.'")
+    assert not caplog.records
+
+
 def test_fake_engine_is_deterministic():
     problem = Problem("p", "What is 4 + 3?", "7", "tiny/chain_sum", {"family": "chain_sum", "expression": "4 + 3"})
     engine = FakeEngine([problem], by_number("+-"))

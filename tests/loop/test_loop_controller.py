@@ -32,7 +32,9 @@ def test_a_synchronous_run(tmp_path):
         assert numbers["version/policy"] == step and numbers["version/staleness_violations"] == 0
         assert numbers["ledger/trained"] == 4 * (step + 1) and numbers["train/loss"] == 0.5
         assert numbers["seconds/step"] >= numbers["seconds/rollout"]
-    assert set(fakes.tracker.files) == {"traces/step_00000.html", "traces/step_00002.html"}
+    assert set(fakes.tracker.files) == {"traces/step_00001.html", "traces/step_00003.html"}
+    for name, page in fakes.tracker.files.items():
+        assert f"Traces of step {int(name[-10:-5])}<" in page
     assert [step for step, _ in progress["lines"]] == [1, 2] and progress["waits"] == []
     assert progress["lines"][-1][1].startswith("step 3/3") and progress["done"] == 3
 
