@@ -13,8 +13,9 @@ from typing import Any
 from serve.access.errors import Refusal
 
 MAX_SEQUENCES = 128  # prompts x n of one request; vLLM allows 16384 of each
-MAX_SPEC_BYTES = 1 << 14  # of a schema, grammar, regex or choices: their compilation, in the engine, grows with the square
-MAX_REGEX = 4000  # signs of a regex or grammar with all its {n,m} written out
+MAX_SPEC_BYTES = 1 << 14  # of a schema, regex or choices: compiling it, in the engine, takes the square
+MAX_NESTED = 500  # copies of a sign that repeats within repeats make: `(a{1,20}){1,20}` 400; see `nested_repeats`
+UNBOUNDED = 16  # copies that `*`, `+` and `{n,}` count for
 MAX_PATTERN = 256  # tokens: repetition detection compares that many patterns at each new token
 MAX_STOP_BYTES = 1 << 10  # the end of a reply as long as the longest stop string is held back and searched again
 
@@ -48,9 +49,11 @@ INPUT_ITEMS = (
 )
 TOOLS = ("function", "custom", "namespace")
 MEDIA = re.compile(r"(image|audio|video|file|prompt)_(url|embeds|pil|id|data)|input_(image|audio|video|file)|uuid")
-_REGEXES = ("pattern", "regex", "grammar", "whitespace_pattern")
+_REGEXES = ("pattern", "regex", "whitespace_pattern")
 _TEXT_SCHEMAS = ("json", "structural_tag")
-_ATOMS = re.compile(r"\\.|\{\s*(\d+)\s*(?:,\s*(\d*)\s*)?\}|\(|\)|.", re.DOTALL)
+_ATOMS = re.compile(
+    r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|(?P<repeat>[*+?]|\{\s*(\d+)\s*(,)?\s*(\d*)\s*\})|\(|\)|.", re.DOTALL
+)
 
 Check = Callable[[Any], None]
 
@@ -194,8 +197,12 @@ def _check_spec(spec: Any, param: str) -> None:
 
 
 def _check_entry(name: str, value: Any, param: str) -> None:
-    if name in _REGEXES and isinstance(value, str) and written_out(value) > MAX_REGEX:
-        raise _refusal(param, f"{param}: {name} with its repeats written out is longer than {MAX_REGEX} signs")
+    if name == "grammar" and isinstance(value, str):
+        raise _refusal(param, f"{param}: grammars are not accepted, their cost has no bound; use a schema or a regex")
+    if name in _REGEXES and isinstance(value, str) and nested_repeats(value) > MAX_NESTED:
+        raise _refusal(
+            param, f"{param}: {name} repeats what repeats (more than {MAX_NESTED} times in all); make it flat"
+        )
     if name in _TEXT_SCHEMAS and isinstance(value, str):
         try:
             inner = json.loads(value)
@@ -205,25 +212,39 @@ def _check_entry(name: str, value: Any, param: str) -> None:
             _check_spec(inner, param)
 
 
-def written_out(regex: str) -> int:
-    """How many signs `regex` has with each `{n,m}` replaced by m copies (n, where m is missing) of what it repeats."""
-    sums, last = [0], 0  # of the open groups, outermost first; of the last atom, which a repeat multiplies
+def nested_repeats(regex: str) -> int:
+    """The largest number of copies that a repeat of something that itself repeats stands for; 0 without such a repeat.
+
+    xgrammar follows all readings of a text at once: `(a{1,100}){1,100}` and `((a*)*)*` have so many that one step of
+    the engine, which all requests wait for, takes seconds and more. A flat `a{1,100000}` has one.
+    """
+    worst, groups = 0, [0]  # of each open group: the most copies of a sign in it, 0 where nothing repeats
+    last = 0  # the same of the last atom
     for found in _ATOMS.finditer(regex):
-        low, high = found.groups()
-        if found.group() == "(":
-            sums.append(0)
+        text = found.group()
+        if text == "(":
+            groups.append(0)
             last = 0
-        elif found.group() == ")" and len(sums) > 1:
-            last = sums.pop()
-            sums[-1] += last
-        elif low is not None:
-            more = last * (int((high or low)[:9]) - 1)
-            sums[-1] += max(more, 0)
-            last += max(more, 0)
+        elif text == ")" and len(groups) > 1:
+            last = groups.pop()
+        elif found["repeat"]:
+            copies = _copies(text, found)
+            if last:
+                worst = max(worst, last * copies)
+            last = max(last, 1) * copies
         else:
-            last = 1
-            sums[-1] += 1
-    return sum(sums)
+            last = 0
+        groups[-1] = max(groups[-1], last)
+    return worst
+
+
+def _copies(repeat: str, found: re.Match[str]) -> int:
+    if repeat == "?":
+        return 1
+    low, comma, high = found.group(2), found.group(3), found.group(4)
+    if low is None or (comma and not high):
+        return max(int((low or "0")[:9]), UNBOUNDED)
+    return max(int((high or low)[:9]), 1)
 
 
 CHECKS: dict[str, Check] = {

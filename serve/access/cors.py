@@ -1,6 +1,6 @@
 """Requests that browsers send from pages of other origins: closed, but for a list of origins."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 from serve.access.errors import App, Message, Receive, Refusal, Send, error_response
 from serve.access.routes import is_known_path
@@ -33,22 +33,19 @@ def preflight(scope: Message, headers: Mapping[bytes, bytes], origins: tuple[str
 
 
 def with_origin(send: Send, headers: Mapping[bytes, bytes], origins: tuple[str, ...]) -> Send:
-    """`send` whose replies an allowed origin's page may read; no other reply is changed."""
+    """`send` whose replies a page of an allowed origin may read, and no other page: what the app itself says of origins
+    (vLLM's allows all) is taken out."""
     origin = headers.get(b"origin", b"")
-    if origin.decode("latin-1") not in origins:
-        return send
-    return _adding(send, lambda: [*_origin_headers(origin), _EXPOSED])
+    granted = [*_origin_headers(origin), _EXPOSED] if origin.decode("latin-1") in origins else []
+
+    async def deciding(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            kept = [pair for pair in message.get("headers", ()) if not pair[0].lower().startswith(b"access-control-")]
+            message = {**message, "headers": [*kept, *granted]}
+        await send(message)
+
+    return deciding
 
 
 def _origin_headers(origin: bytes) -> list[tuple[bytes, bytes]]:
     return [(b"access-control-allow-origin", origin), (b"vary", b"origin")]
-
-
-def _adding(send: Send, more: Callable[[], list[tuple[bytes, bytes]]]) -> Send:
-    async def adding(message: Message) -> None:
-        if message["type"] == "http.response.start":
-            kept = [pair for pair in message.get("headers", ()) if not pair[0].lower().startswith(b"access-control-")]
-            message = {**message, "headers": [*kept, *more()]}
-        await send(message)
-
-    return adding

@@ -64,7 +64,7 @@ class AccessMiddleware:
         reply = with_origin(line.send, headers, self._settings.cors_origins)
         try:
             if is_preflight(scope, headers):
-                await preflight(scope, headers, self._settings.cors_origins)(scope, receive, reply)
+                await preflight(scope, headers, self._settings.cors_origins)(scope, receive, line.send)
             else:
                 await self._admit(scope, headers, receive, reply, line)
         except Refusal as refusal:
