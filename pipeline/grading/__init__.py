@@ -1,7 +1,7 @@
 """Grading: right, wrong or unknown. Importing this never loads sympy; its workers do."""
 
 from pipeline.grading.extract import extract_answer, stated_answers
-from pipeline.grading.grader import counters, grade, grade_async, grade_response, reset_counters, same_answer
+from pipeline.grading.grader import counters, grade, grade_response, same_answer
 from pipeline.grading.pool import close, configure
 from pipeline.grading.verdict import Failure, Verdict
 
@@ -13,9 +13,7 @@ __all__ = [
     "counters",
     "extract_answer",
     "grade",
-    "grade_async",
     "grade_response",
-    "reset_counters",
     "same_answer",
     "stated_answers",
 ]

@@ -1,6 +1,5 @@
 """Right, wrong or unknown. Callable from any thread, Ray actor or event loop; never sees a prompt."""
 
-import asyncio
 import re
 
 from pipeline.grading.compare import settle
@@ -42,19 +41,9 @@ def grade_response(answer_text: str, gold: str, ends_seen: int) -> Verdict:
     return grade(answer_text, gold) if ends_seen == 1 else _counters.add(Verdict.WRONG)
 
 
-async def grade_async(text: str, gold: str) -> Verdict:
-    """`grade` without holding up the event loop."""
-    return await asyncio.to_thread(grade, text, gold)
-
-
 def counters() -> dict[str, int]:
-    """calls, right, wrong, unknown, and unknown_<reason> of this process since its start or `reset_counters`."""
+    """calls, right, wrong, unknown, and unknown_<reason> of this process since its start."""
     return _counters.read()
-
-
-def reset_counters() -> None:
-    """All counts back to zero."""
-    _counters.reset()
 
 
 def _balanced(answer: str) -> bool:

@@ -42,8 +42,3 @@ class Counters:
         names = ["calls", *(v.value for v in Verdict), *(f"unknown_{f.value}" for f in Failure)]
         with self._lock:
             return {name: self._counts[name] for name in names}
-
-    def reset(self) -> None:
-        """Back to zero."""
-        with self._lock:
-            self._counts.clear()

@@ -1,4 +1,4 @@
-"""Weights: snapshots with an identity. Written whole, checked before use, compared after loading.
+"""Weights: snapshots with an identity. Written whole and checked before use.
 
 The manifest's names need no torch; everything else is imported when it is first asked for.
 """
@@ -19,23 +19,21 @@ from pipeline.weights.manifest import (
 from pipeline.weights.reference import Reference, make_reference, read_reference
 
 if TYPE_CHECKING:
-    from pipeline.weights.names import canonical, load_into, map_names, match_names
+    from pipeline.weights.names import canonical, check_names, map_names
     from pipeline.weights.sidecars import check_tokenizer
     from pipeline.weights.snapshot import write_snapshot
     from pipeline.weights.tensors import describe, read_tensors
-    from pipeline.weights.verification import verify, verify_loaded
+    from pipeline.weights.verification import verify
 
 _WITH_TORCH = {
     "canonical": "names",
-    "load_into": "names",
+    "check_names": "names",
     "map_names": "names",
-    "match_names": "names",
     "check_tokenizer": "sidecars",
     "write_snapshot": "snapshot",
     "describe": "tensors",
     "read_tensors": "tensors",
     "verify": "verification",
-    "verify_loaded": "verification",
 }
 
 __all__ = [
@@ -47,18 +45,16 @@ __all__ = [
     "SnapshotError",
     "TensorEntry",
     "canonical",
+    "check_names",
     "check_tokenizer",
     "describe",
-    "load_into",
     "make_reference",
     "map_names",
-    "match_names",
     "read_manifest",
     "read_reference",
     "read_tensors",
     "tensors_digest",
     "verify",
-    "verify_loaded",
     "write_snapshot",
 ]
 

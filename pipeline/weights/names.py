@@ -59,15 +59,6 @@ def check_names(tensors: Mapping[str, torch.Tensor], expected: Mapping[str, tupl
     return len(tensors)
 
 
-def match_names(
-    tensors: Mapping[str, torch.Tensor], expected: Mapping[str, tuple[int, ...]]
-) -> dict[str, torch.Tensor]:
-    """`tensors` under the names of `expected` (name -> shape), one for each; see `map_names` and `check_names`."""
-    mapped = map_names(tensors, expected)
-    check_names(mapped, expected)
-    return mapped
-
-
 def tied_names(names: Mapping[str, object], tied: bool) -> dict[str, str]:
     """{output head: embedding} where the model ties them and both are among `names`; SnapshotError if a head has no
     embedding to share with."""
@@ -78,26 +69,6 @@ def tied_names(names: Mapping[str, object], tied: bool) -> dict[str, str]:
     if len(embeddings) != 1:
         raise SnapshotError(f"'{heads[0]}' is tied but {len(embeddings)} embeddings were found ({embeddings})")
     return {head: embeddings[0] for head in heads}
-
-
-def load_into(
-    target: Mapping[str, torch.Tensor], tensors: Mapping[str, torch.Tensor], tied: Mapping[str, str] | None = None
-) -> int:
-    """Copy `tensors` into the parameters of `target` (a state dict) and return how many were loaded.
-
-    Everything is checked before the first value changes; `tied` heads take their embedding's values. Values are cast
-    to the target's dtype.
-    """
-    tied = tied or {}
-    expected = {name: tuple(parameter.shape) for name, parameter in target.items() if name not in tied}
-    mapped = match_names(tensors, expected)
-    with torch.no_grad():
-        for name, tensor in mapped.items():
-            target[name].copy_(tensor)
-        for head, source in tied.items():
-            if head in target:
-                target[head].copy_(mapped[source])
-    return len(mapped)
 
 
 def _check_whole(name: str, tensor: torch.Tensor) -> None:

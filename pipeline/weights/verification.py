@@ -1,9 +1,6 @@
-"""Check a snapshot before anything is touched by it, and loaded parameters after."""
+"""Check a snapshot before anything is touched by it."""
 
-from collections.abc import Mapping
 from pathlib import Path
-
-import torch
 
 from pipeline.weights.manifest import WEIGHTS_NAME, Manifest, SnapshotError, TensorEntry, read_manifest
 from pipeline.weights.sidecars import check_tokenizer, file_digest
@@ -31,25 +28,6 @@ def verify(folder: str | Path, expect: str | Manifest | None = None, base: str |
         _check_entry(name, describe(tensor), manifest.tensors[name])
         check_finite(name, tensor)
     return manifest
-
-
-def verify_loaded(parameters: Mapping[str, torch.Tensor], manifest: Manifest) -> int:
-    """Count of parameters whose values equal the manifest's bit for bit after the cast to its dtype.
-
-    `parameters` is a state dict with whole tensors; tied heads must equal their embedding. SnapshotError that names
-    the first one that is missing, unknown or still has other values.
-    """
-    for head, source in manifest.tied.items():
-        if head in parameters:
-            _check_loaded(head, parameters[head], manifest.tensors[source])
-    own = {name: tensor for name, tensor in parameters.items() if name not in manifest.tied}
-    if own.keys() != manifest.tensors.keys():
-        odd = sorted(own.keys() ^ manifest.tensors.keys())[0]
-        side = "loaded model but not in the snapshot" if odd in own else "snapshot but not in the loaded model"
-        raise SnapshotError(f"parameter '{odd}' is in the {side}")
-    for name, tensor in own.items():
-        _check_loaded(name, tensor, manifest.tensors[name])
-    return len(own)
 
 
 def _check_files(folder: Path, manifest: Manifest) -> None:
@@ -108,9 +86,3 @@ def _check_expected(folder: Path, manifest: Manifest, expect: str | Manifest) ->
 def _check_entry(name: str, found: TensorEntry, stated: TensorEntry) -> None:
     if found != stated:
         raise SnapshotError(f"tensor '{name}' does not have the values that the manifest states (sha256 differs)")
-
-
-def _check_loaded(name: str, tensor: torch.Tensor, entry: TensorEntry) -> None:
-    found = describe(tensor.detach().to(getattr(torch, entry.dtype)))
-    if found != entry:
-        raise SnapshotError(f"parameter '{name}' does not hold the snapshot's values after loading")

@@ -3,6 +3,7 @@
 import pytest
 
 from pipeline import grading
+from pipeline.grading.verdict import Counters
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -13,5 +14,5 @@ def _pool():
 
 
 @pytest.fixture(autouse=True)
-def _fresh_counters():
-    grading.reset_counters()
+def _fresh_counters(monkeypatch):
+    monkeypatch.setattr("pipeline.grading.grader._counters", Counters())

@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from pipeline import grading
-from pipeline.grading import Failure, Verdict, counters, grade, grade_async, same_answer, symbolic, worker
+from pipeline.grading import Failure, Verdict, counters, grade, same_answer, symbolic, worker
 from pipeline.grading import grade as grade_function
 from pipeline.grading.pool import Pool
 
@@ -63,9 +63,9 @@ def test_the_main_thread_gets_them_too():
     assert verdicts == [Verdict.RIGHT] * 64 and counters()["unknown"] == 0
 
 
-def test_event_loops_are_not_held_up():
+def test_event_loops_get_them_through_threads():
     async def both():
-        return await asyncio.gather(*(grade_async(ANSWER, GOLD) for _ in range(8)))
+        return await asyncio.gather(*(asyncio.to_thread(grade, ANSWER, GOLD) for _ in range(8)))
 
     assert set(asyncio.run(both())) == {Verdict.RIGHT}
 
@@ -202,8 +202,8 @@ class AsyncGrader:
     async def grade(self, count):
         return _grade_many(count)
 
-    async def grade_async(self, count):
-        return [str(await grade_async(ANSWER, GOLD)) for _ in range(count)]
+    async def grade_in_threads(self, count):
+        return [str(await asyncio.to_thread(grade_function, ANSWER, GOLD)) for _ in range(count)]
 
     async def counters(self):
         return grading.counters()
@@ -214,7 +214,7 @@ def test_inside_ray_actors(local_ray):
     threaded = local_ray.remote(ThreadedGrader).options(max_concurrency=4, num_cpus=0).remote()
     single = local_ray.remote(AsyncGrader).options(num_cpus=0).remote()
     calls = [threaded.grade.remote(16) for _ in range(4)] + [single.grade.remote(16) for _ in range(4)]
-    calls += [single.grade_async.remote(8) for _ in range(2)]
+    calls += [single.grade_in_threads.remote(8) for _ in range(2)]
     verdicts = [verdict for part in local_ray.get(calls, timeout=240) for verdict in part]
     assert set(verdicts) == {"right"}
     seen = local_ray.get([threaded.counters.remote(), single.counters.remote()], timeout=60)

@@ -7,7 +7,7 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from pipeline.weights import SnapshotError, load_into, read_tensors, verify, verify_loaded, write_snapshot
+from pipeline.weights import SnapshotError, read_tensors, verify, write_snapshot
 from tests.weights.model_folders import make_folder, make_model
 
 
@@ -31,36 +31,13 @@ def test_engine_side_equals_the_trainer_after_the_cast(trained, tmp_path):
     head_before = engine.lm_head.weight.clone()
     loaded = dict(read_tensors(tmp_path / "v1" / "model.safetensors"))
     assert ("lm_head.weight" in loaded) is not tied
-    count = load_into(engine.state_dict(), loaded, snapshot.manifest.tied)
-    assert count == len(snapshot.manifest.tensors) == verify_loaded(engine.state_dict(), snapshot.manifest)
+    missing, unexpected = engine.load_state_dict(loaded, strict=False)
+    assert missing == (["lm_head.weight"] if tied else []) and not unexpected
+    assert loaded.keys() == snapshot.manifest.tensors.keys()
     for name, value in model.state_dict().items():
         assert torch.equal(engine.state_dict()[name], value.to(torch.bfloat16)), name
     assert not torch.equal(engine.lm_head.weight, head_before)
     assert torch.equal(engine.lm_head.weight, engine.model.embed_tokens.weight) is tied
-
-
-def test_a_skipped_tensor_fails_loudly(trained, tmp_path):
-    base, model, _ = trained
-    manifest = write(tmp_path / "v1", model.state_dict(), base, dtype="float32").manifest
-    assert verify_loaded(model.state_dict(), manifest) == len(manifest.tensors)
-    with torch.no_grad():
-        model.model.layers[1].mlp.up_proj.weight[0, 0] += 1e-3
-    with pytest.raises(SnapshotError, match=r"'model.layers.1.mlp.up_proj.weight' does not hold"):
-        verify_loaded(model.state_dict(), manifest)
-    partial = {name: value for name, value in model.state_dict().items() if "up_proj" not in name}
-    with pytest.raises(SnapshotError, match="up_proj.weight' is in the snapshot but not"):
-        verify_loaded(partial, manifest)
-
-
-def test_a_stale_separate_head_of_a_tied_model_is_found(tmp_path):
-    base, model = make_folder(tmp_path / "base", tied=True)
-    manifest = write(tmp_path / "v1", model.state_dict(), base).manifest
-    state = {name: value.to(torch.bfloat16).clone() for name, value in model.state_dict().items()}
-    state["lm_head.weight"] += 1
-    with pytest.raises(SnapshotError, match="'lm_head.weight' does not hold"):
-        verify_loaded(state, manifest)
-    assert load_into(state, dict(read_tensors(tmp_path / "v1" / "model.safetensors")), manifest.tied)
-    verify_loaded(state, manifest)
 
 
 def test_the_folder_is_complete_for_any_server(trained, tmp_path):
