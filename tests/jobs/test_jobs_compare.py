@@ -99,7 +99,9 @@ def test_unknown_arm_and_bad_seeds_are_mistakes(capsys):
         return run_command("compare", "", lambda cfg, args: pytest.fail("started"), compare._arguments, argv=argv)
 
     assert run("--arms", "grop") == 2 and "did you mean 'grpo'" in capsys.readouterr().err
-    assert run("--seeds", "0") == 2 and "--seeds takes" in capsys.readouterr().err
+    for seeds in ("0", "²", "-1", "1.5", "1001", "9" * 5000):
+        assert run("--seeds", seeds) == 2
+        assert "--seeds takes a whole number from 1 to 1000, got" in capsys.readouterr().err
     assert run("--preset", "compair") == 2 and "infra/presets/compare.yaml" in capsys.readouterr().err
 
 

@@ -168,6 +168,23 @@ def test_down_without_anything_running(tmp_path, capsys):
     assert "nothing was running" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize(
+    "argv",
+    [
+        [],
+        ["start"],
+        ["up", "--cpus", "²"],
+        ["up", "--cpus", "0"],
+        ["up", "--mlflow-port", "70000"],
+        ["up", "--por", "1"],
+    ],
+)
+def test_mistakes_in_the_call_are_one_line(argv, capsys):
+    assert services.main(argv) == 2
+    out, err = capsys.readouterr()
+    assert out == "" and err.startswith("error: ") and err.count("\n") == 1 and "_" not in err
+
+
 def test_taken_port_exits_with_two(tmp_path, capsys):
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
