@@ -31,6 +31,16 @@ class Refusal(Exception):
         self.status, self.message, self.param, self.headers = status, message, param, tuple(headers)
 
 
+def bad_field(param: str, message: str) -> Refusal:
+    """A 400 about one field of the body."""
+    return Refusal(400, message, param=param)
+
+
+def shown(value: object) -> str:
+    """A client's own word, cut short, or the kind of what is no word."""
+    return repr(value)[:80] if isinstance(value, str) else type(value).__name__
+
+
 def error_response(refusal: Refusal) -> App:
     """An ASGI app that answers with the refusal in the shape of OpenAI's errors."""
     error = {

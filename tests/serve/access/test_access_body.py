@@ -5,9 +5,11 @@ import json
 
 import pytest
 
-from serve.access.body import MAX_NESTED, MAX_SEQUENCES, MAX_SPEC_BYTES, check_body, nested_repeats
+from serve.access.body import MAX_SEQUENCES, check_body
 from serve.access.errors import Refusal
 from serve.access.reading import MAX_DEPTH, parse_object, read_body
+from serve.access.regexes import ENDLESS, nested_repeats
+from serve.access.specs import MAX_NESTED, MAX_SPEC_BYTES
 from tests.serve.access.fake_app import CHAT, INFER, KEYS, ask, ask_raw, error_of, layered
 
 PATH = "/v1/chat/completions"
@@ -178,6 +180,7 @@ REFUSED = [
         "response_format",
     ),
     ({"text": {"format": {"schema": {"enum": ["x" * MAX_SPEC_BYTES]}}}}, "text"),
+    ({"structured_outputs": {"json": {"patternProperties": {"(a*)*": {}}}}}, "structured_outputs"),
     ({"stop": "x" * 2000}, "stop"),
     ({"stop": ["a", "x" * 2000]}, "stop"),
     ({"repetition_detection": {"max_pattern_size": 10**9, "min_count": 2}}, "repetition_detection"),
@@ -245,19 +248,32 @@ def test_taken_fields(body):
         ("(a{4}b){3}", 12),
         ("(a{2,5}){3}", 15),
         ("((a{10}){10}){10}", 1000),
-        ("(a*)*", 256),
-        ("((a*)*)*b", 4096),
+        ("(a*)*", ENDLESS),
+        ("(a|)+", ENDLESS),
+        ("(?:a*)*", ENDLESS),
+        (r"(?P<x>^a*\b$)*", ENDLESS),
+        ("(?=a{3}){9}", 27),
+        ("(a|b?)*", ENDLESS),
+        ("(a*b?){2,}", ENDLESS),
+        ("(a?){1,25}", 25),
+        ("(a+)+", 256),
+        ("(a*b)*", 256),
+        ("([a-z]+ ?)+", 256),
+        ("((a*)*)*b", ENDLESS),
         ("(a?){1,1000}b", 1000),
         ("(a+){1,1000}", 16000),
         ("(a|b{2}){3,}", 32),
         ("(ab{2}c){1,3}(d{9})", 6),
-        ("a**", 256),
+        ("a**", ENDLESS),
+        ("a+?", 16),
         (r"(\*a){50}", 0),
         (r"([a*+(]){50}", 0),
         (r"(\d{1,3}\.){3}\d{1,3}", 9),
         ("(a{3}", 0),
         (")a{3}", 0),
         ("{3}", 0),
+        ("|{3}", 0),
+        ("(*a)", 0),
         ("(x{name}){9}", 0),
     ],
 )
