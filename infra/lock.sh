@@ -17,6 +17,8 @@ else
   in=infra/requirements.in out=infra/requirements.lock
   set -- --override infra/overrides.txt
 fi
+# What is pinned stays pinned, unless UPGRADE=1; only what is new or no longer fits is resolved.
+[ -n "${UPGRADE:-}" ] || { [ -f "$out" ] && cp "$out" "$out.new"; }
 "$uv" pip compile -q "$in" "$@" --python-version 3.11 -o "$out.new"
 # 2.13.0 matches the CPU build where one is offered, and still installs where none is.
 sed -i.bak -e 's/^torch==2\.13\.0+cpu$/torch==2.13.0/' -e "s#$out\.new#$out#" "$out.new"

@@ -40,7 +40,10 @@ def haproxy_env(folder: Path, *, expose_metrics: bool = False) -> dict[str, str]
         "RAY_SERVE_HAPROXY_SERVER_STATE_BASE": str(home),
         "RAY_SERVE_HAPROXY_SERVER_STATE_FILE": str(home / "server-state"),
         "RAY_SERVE_HAPROXY_RETRY_ON": "conn-failure empty-response junk-response",
-        "RAY_SERVE_HAPROXY_RETRIES": "3",
+        # A dead replica holds the fewest connections and would be picked again and again: one failed connection takes
+        # it out (a health check brings it back within 0.5 s), and the retries outlast that.
+        "RAY_SERVE_HAPROXY_OBSERVE_ERROR_LIMIT": "1",
+        "RAY_SERVE_HAPROXY_RETRIES": "10",
         "RAY_SERVE_HAPROXY_TUNE_BUFSIZE": str(256 << 10),
         "RAY_SERVE_DIRECT_INGRESS_MIN_DRAINING_PERIOD_S": "5",
     }
