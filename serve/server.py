@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from ray import serve
+from ray.llm._internal.serve.utils.broadcast import broadcast
 from ray.serve.llm import LLMConfig
 from ray.serve.llm.deployment import LLMServer
 
@@ -53,7 +54,14 @@ class HotSwapServer(LLMServer):
 
     async def __serve_build_asgi_app__(self) -> App:
         """What answers HTTP in this replica: vLLM's own routes and ours, behind access and gate."""
-        self._app = EndpointApp(await super().__serve_build_asgi_app__(), self)
+        self._app = EndpointApp(
+            await super().__serve_build_asgi_app__(),
+            self.gate,
+            self.tally,
+            self.access,
+            readiness=self.readiness,
+            states=all_states,
+        )
         return self._app
 
     def _verify(self, policy: Policy) -> int:
@@ -118,6 +126,13 @@ class HotSwapServer(LLMServer):
             **self._swapper.state(),
             "served": self.tally.state(),
         }
+
+
+async def all_states() -> list[dict[str, Any]]:
+    """`policy_status` of every running replica of this replica's deployment."""
+    context = serve.get_replica_context()
+    handle = serve.get_deployment_handle(context.deployment, context.app_name)
+    return await asyncio.to_thread(broadcast, handle, "policy_status")
 
 
 class EngineWeights:
