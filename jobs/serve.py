@@ -10,12 +10,13 @@ from jobs._runs import results_root
 from jobs._services import read_state
 from jobs.services import FOLDER
 from pipeline.config import RunConfig, UserError, check_model_folder, resolve_path
-from serve.access import settings_from
 from serve.client import SwapTimeout, deploy
 from serve.first_snapshot import as_snapshot
 from serve.kv_budget import device_of, kv_budget_line, read_model_config
 from serve.levers import check_levers
 from serve.policy import Policy
+from serve.preconditions import checked_access
+from serve.scaling import replicas_text
 
 
 def main(cfg: RunConfig, args: argparse.Namespace) -> int:
@@ -56,12 +57,12 @@ def results_folder(cfg: RunConfig) -> Path:
 def plan(cfg: RunConfig, args: argparse.Namespace) -> str:
     """What the command would start, one line each. UserError for what could not."""
     check_levers(cfg, device_of(cfg), model=_model_config(cfg))
-    access = settings_from(cfg.serve)
+    access = checked_access(cfg)
     port = cfg.serve.port or "a free port"
     keys = f"{len(access.keys)} keys" if access.keys else "no keys: open to whoever reaches it"
     return "\n".join(
         [
-            f"{cfg.serve.replicas} replica(s) of {cfg.model.path} as '{cfg.serve.model_id}', "
+            f"{replicas_text(cfg)} of {cfg.model.path} as '{cfg.serve.model_id}', "
             f"{cfg.serve.cpus_per_replica:g} CPU each, on {cfg.serve.host}, {port}",
             f"swaps in mode {cfg.serve.swap_mode}, draining at most {cfg.serve.drain_deadline_s:g} s",
             f"access: {keys}; at most {access.max_waiting} requests in a replica",

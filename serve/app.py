@@ -8,11 +8,12 @@ from ray.serve.llm import LLMConfig, build_llm_deployment
 
 from pipeline.config import RunConfig, check_model_folder, load_config, schema
 from pipeline.engine.options import EngineOptions
-from serve.access import settings_from
 from serve.arguments import config_of, overrides_of
 from serve.first_snapshot import as_snapshot
 from serve.levers import engine_levers
 from serve.policy import Policy, Wanted
+from serve.preconditions import checked_access
+from serve.scaling import replica_options
 from serve.server import HotSwapServer
 
 ONGOING_REQUESTS = 100_000  # a replica's own admission limit answers 503 long before
@@ -32,7 +33,7 @@ def build(args: dict[str, Any]) -> serve.Application:
         home = Path(cfg.storage.uri) / "endpoint" if "://" not in cfg.storage.uri else Path("runs/endpoint")
         snapshot = as_snapshot(check_model_folder(cfg.model.path), home, cfg)
         policy = Policy(snapshot.version, snapshot.uri, snapshot.manifest.digest, cfg.serve.swap_mode)
-        user_config = Wanted(policy, access=settings_from(cfg.serve).to_config()).as_config()
+        user_config = Wanted(policy, access=checked_access(cfg).to_config()).as_config()
         return application(cfg, snapshot.uri, {"user_config": user_config})
     return application(config_of(args), args["model_path"], {})
 
@@ -60,7 +61,7 @@ def llm_config(model_path: str, cfg: RunConfig, engine: EngineOptions) -> LLMCon
         engine_kwargs=engine_kwargs(engine, cfg),
         log_engine_metrics=False,
         deployment_config={
-            "num_replicas": cfg.serve.replicas,
+            **replica_options(cfg),
             "max_ongoing_requests": ONGOING_REQUESTS,
             "health_check_timeout_s": 30,
             "ray_actor_options": {"num_cpus": 0},  # the bundle asks for the CPUs

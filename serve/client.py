@@ -16,9 +16,10 @@ import httpx
 
 from pipeline.config import RunConfig, UserError, schema
 from pipeline.engine.options import EngineOptions, engine_env
-from serve.access import settings_from
+from serve.access import AccessSettings
 from serve.arguments import app_args
 from serve.policy import Policy, Wanted, policy_from, wanted_from
+from serve.preconditions import check_open, check_priorities, checked_access
 
 APP = "policy"
 IMPORT_PATH = "serve.app:build"
@@ -64,11 +65,11 @@ class SwapTimeout(TimeoutError):
 def deploy(dashboard_url: str, cfg: RunConfig, model_path: str, policy: Policy, *, app: str = APP) -> Endpoint:
     """Deploys the model as `cfg.serve` says and waits until every replica confirms `policy`.
 
-    Other applications of the cluster are kept. Raises UserError for access settings that would leave the endpoint open
-    and for a port that Serve cannot take, RuntimeError with Serve's message when the deployment fails, SwapTimeout
+    Other applications of the cluster are kept. Raises UserError for what `checked_access` refuses and for a port that
+    Serve cannot take, RuntimeError with Serve's message when the deployment fails, SwapTimeout
     after `serve.start_deadline_s`.
     """
-    access = settings_from(cfg.serve)
+    access = checked_access(cfg)
     if access.keys and not os.environ.get(KEY_VARIABLE):
         raise UserError(
             f"the endpoint will ask for keys: set {KEY_VARIABLE} to one with the scope admin, to see it start"
@@ -107,9 +108,11 @@ def start_canary(dashboard_url: str, policy: Policy, replicas: int, deadline: fl
     """Swaps the first `replicas` replicas (by rank) to `policy`; the others go on. Raises as `swap` does, and UserError
     when no replica would stay on the deployment's own policy."""
     running = len(status(dashboard_url, app=app).replicas)
-    if not 1 <= replicas < running:
+    always = min(least_replicas(details(dashboard_url), app) or running, running)  # autoscaling may take the others
+    if not 1 <= replicas < always:
+        option = "serve.replicas" if always == running else "serve.autoscaling.min_replicas"
         raise UserError(
-            f"a canary of {replicas} would leave none of {running} replicas as it is: deploy with more serve.replicas"
+            f"a canary of {replicas} would leave none of {always} replicas as it is: deploy with more {option}"
         )
     return _change(dashboard_url, app, deadline, lambda now: replace(now, canary=policy, canary_replicas=replicas))
 
@@ -120,8 +123,20 @@ def end_canary(dashboard_url: str, deadline: float, *, app: str = APP) -> SwapRe
 
 
 def set_access(dashboard_url: str, access: Mapping[str, object], deadline: float, *, app: str = APP) -> SwapReport:
-    """Gives every replica these access settings (`AccessSettings.to_config()`); weights stay."""
-    return _change(dashboard_url, app, deadline, lambda now: replace(now, access=dict(access)))
+    """Gives every replica these access settings (`AccessSettings.to_config()`); weights stay. What a replica allows of
+    a key's rate follows the number of replicas there may be, whatever `access` says of it.
+
+    UserError for wrong settings, for none with keys where other machines reach the endpoint, and for a key with a
+    priority that the engine would refuse.
+    """
+    settings = AccessSettings.from_config(access)
+    now = details(dashboard_url)
+    check_open(settings, now["http_options"]["host"])
+    policy = _app_config(now, app).get("args", {}).get("levers", {}).get("admission", {}).get("policy")
+    if policy:  # an application from a file does not tell it
+        check_priorities(settings, policy)
+    settings = replace(settings, replicas=most_replicas(now, app) or settings.replicas)
+    return _change(dashboard_url, app, deadline, lambda now: replace(now, access=settings.to_config()))
 
 
 def _change(dashboard_url: str, app: str, deadline: float, change: Callable[[Wanted], Wanted]) -> SwapReport:
@@ -242,6 +257,23 @@ def _deployment(now: Mapping[str, Any], app: str) -> tuple[str, dict[str, Any]]:
     """Name and details of the replicas' deployment; an empty name while there is none."""
     found = (now.get("applications", {}).get(app) or {}).get("deployments") or {}
     return next(((name, entry) for name, entry in found.items() if name.startswith(f"{SERVER}:")), ("", {}))
+
+
+def most_replicas(now: Mapping[str, Any], app: str = APP) -> int | None:
+    """How many replicas the deployment may have; None where Serve does not tell."""
+    return _replica_count(now, app, "max_replicas")
+
+
+def least_replicas(now: Mapping[str, Any], app: str = APP) -> int | None:
+    """How many replicas the deployment always has; None where Serve does not tell."""
+    return _replica_count(now, app, "min_replicas")
+
+
+def _replica_count(now: Mapping[str, Any], app: str, bound: str) -> int | None:
+    config = _deployment(now, app)[1].get("deployment_config") or {}
+    scaling = config.get("autoscaling_config")
+    count = scaling.get(bound) if isinstance(scaling, dict) else config.get("num_replicas")
+    return count if isinstance(count, int) else None
 
 
 def _model_id(now: Mapping[str, Any], app: str) -> str:

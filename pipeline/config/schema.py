@@ -290,16 +290,56 @@ class Access(Section):
     tenant_salts: bool = True  # each key has a prefix cache of its own
 
 
+class Autoscaling(Section):
+    """As many replicas as the requests inside them ask for, running and waiting ones. Off without max_replicas.
+
+    All replicas up to max_replicas must find room in the cluster: a swap waits for one that is starting.
+    """
+
+    min_replicas: Positive = 1
+    max_replicas: Positive | None = None  # None: off, always serve.replicas
+    target_ongoing_requests: Annotated[float, Field(gt=0)] | None = None  # a replica; None: engine.max_num_seqs / 2
+    upscale_delay_s: Annotated[float, Field(ge=0)] = 10  # so long more are needed before there are more
+    downscale_delay_s: Annotated[float, Field(ge=0)] = 300
+
+    @model_validator(mode="after")
+    def _is_whole(self) -> "Autoscaling":
+        if self.max_replicas is None:
+            for name, field in type(self).model_fields.items():
+                if getattr(self, name) != field.default:
+                    raise ValueError(f"{name} does nothing without max_replicas; set that too, or remove it")
+        elif self.min_replicas > self.max_replicas:
+            raise ValueError(f"min_replicas ({self.min_replicas}) is above max_replicas ({self.max_replicas})")
+        return self
+
+
 class Serve(Section):
     host: str = "127.0.0.1"
     port: Annotated[int, Field(ge=0, le=65535)] = 0  # 0: a free one
     model_id: str = "policy"
     replicas: Positive = 1
+    autoscaling: Autoscaling = Autoscaling()
+    routing: Literal["least_connections", "prefix"] = "least_connections"  # prefix: where a prompt's start was before
+    routing_imbalance: Positive | None = None  # prefix: requests a replica may hold above the least; None: 8
+    tool_parser: str | None = None  # of vLLM, for a model that calls tools; None: none are parsed
     cpus_per_replica: Annotated[float, Field(gt=0)] = 0.5
     swap_mode: Literal["wait", "keep"] = "wait"
     drain_deadline_s: Seconds = 60
     start_deadline_s: Seconds = 300
     access: Access = Access()
+
+    @property
+    def most_replicas(self) -> int:
+        """How many replicas there may be at a time."""
+        return self.autoscaling.max_replicas or self.replicas
+
+    @model_validator(mode="after")
+    def _is_whole(self) -> "Serve":
+        if self.autoscaling.max_replicas and self.replicas > 1:
+            raise ValueError("replicas does nothing beside autoscaling.max_replicas; use autoscaling.min_replicas")
+        if self.routing_imbalance and self.routing != "prefix":
+            raise ValueError("routing_imbalance does nothing unless routing is 'prefix'; remove it")
+        return self
 
 
 class KvCache(Section):

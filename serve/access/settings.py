@@ -20,7 +20,8 @@ _ORIGIN = re.compile(r"https?://(?:[a-z0-9.-]+|\[[0-9a-f:]+\])(?::\d{1,5})?")
 class AccessSettings:
     """Without keys everybody who reaches the endpoint may do all, and only the endpoint's own limits hold.
 
-    Rates are for one key over the whole endpoint; each replica counts for itself and allows its share, `1 / replicas`.
+    Rates are for one key over the whole endpoint; each replica counts for itself and allows its share, `1 / replicas`
+    (of as many as there may be: fewer replicas allow less in all).
     `max_waiting`: requests inside or waiting in one replica before it answers 503. `tenant_salts`: with keys, each key
     has a prefix cache of its own.
     """
@@ -118,7 +119,7 @@ def settings_from(serve_cfg: "Serve") -> AccessSettings:
         check_origin(origin, "serve.access.cors_origins")
     return AccessSettings(
         keys=keys,
-        replicas=serve_cfg.replicas,
+        replicas=serve_cfg.most_replicas,
         cors_origins=tuple(access.cors_origins),
         **access.model_dump(exclude={"keys_file", "cors_origins"}),
     )

@@ -95,3 +95,72 @@ def test_unknown_application_is_told():
 def test_client_needs_neither_ray_nor_vllm():
     code = "import sys, serve; sys.exit(bool({'ray', 'vllm', 'torch'} & set(sys.modules)))"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def serving(monkeypatch, *, host="127.0.0.1", policy="fcfs", **options):
+    """Stands in for a cluster that runs the application; returns the changes asked for."""
+    config = {"user_config": POLICY.as_config(), **options}
+    deployment = {"deployment_config": config, "replicas": [], "target_num_replicas": 1}
+    app = {
+        "deployed_app_config": {"name": "policy", "args": {"levers": {"admission": {"policy": policy}}}},
+        "deployments": {"HotSwapServer:policy": deployment},
+    }
+    now = {"applications": {"policy": app}, "http_options": {"host": host, "port": 1}}
+    asked = []
+    monkeypatch.setattr(client, "details", lambda url: now)
+    monkeypatch.setattr(client, "_change", lambda url, app, deadline, change: asked.append(change(POLICY)))
+    return asked
+
+
+def a_key(**options):
+    return {"name": "a", "digest": "0" * 64, "scope": "infer", "created": 1.0, **options}
+
+
+def test_settings_without_keys_are_for_loopback(monkeypatch):
+    asked = serving(monkeypatch, host="0.0.0.0", num_replicas=1)
+    with pytest.raises(UserError, match=r"listens on 0\.0\.0\.0.*keys"):
+        client.set_access("http://d", {"keys": []}, 1)
+    client.set_access("http://d", {"keys": [a_key()]}, 1)
+    assert len(asked) == 1
+
+
+def test_settings_whose_priority_the_engine_refuses(monkeypatch):
+    asked = serving(monkeypatch, num_replicas=1)
+    with pytest.raises(UserError, match="priority 3"):
+        client.set_access("http://d", {"keys": [a_key(priority=3)]}, 1)
+    with pytest.raises(UserError, match="max_waiting"):
+        client.set_access("http://d", {"max_wating": 3}, 1)
+    assert asked == []
+    asked = serving(monkeypatch, policy="priority", num_replicas=1)
+    client.set_access("http://d", {"keys": [a_key(priority=3)]}, 1)
+    assert len(asked) == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "replicas"),
+    [({"num_replicas": 3}, 3), ({"autoscaling_config": {"min_replicas": 1, "max_replicas": 5}}, 5), ({}, 2)],
+)
+def test_shares_of_a_rate_follow_the_deployment(monkeypatch, options, replicas):
+    asked = serving(monkeypatch, **options)
+    client.set_access("http://d", {"replicas": 2}, 1)
+    assert asked[0].access["replicas"] == replicas
+
+
+def test_a_canary_leaves_what_autoscaling_always_keeps(monkeypatch):
+    serving(monkeypatch, autoscaling_config={"min_replicas": 1, "max_replicas": 5})
+    two = client.Endpoint("", "", {"a": {}, "b": {}})
+    monkeypatch.setattr(client, "status", lambda url, app: two)
+    with pytest.raises(UserError, match=r"none of 1 replicas.*autoscaling\.min_replicas"):
+        client.start_canary("http://d", Policy(3, "/3", "d3"), 1, 1)
+    asked = serving(monkeypatch, num_replicas=2)
+    client.start_canary("http://d", Policy(3, "/3", "d3"), 1, 1)
+    assert asked[0].canary_replicas == 1
+
+
+def test_replicas_that_come_and_go_are_waited_for():
+    replies = {"a": reply(2, DIGEST)}
+    going = [{"replica_id": "a", "state": "RUNNING"}, {"replica_id": "b", "state": "STOPPING"}]
+    assert client.missing(going, 1, replies, POLICY) == ["b (STOPPING, no answer)"]
+    assert client.missing(going[:1], 2, replies, POLICY) == ["a replica that is not there yet"]
+    coming = [going[0], {"replica_id": "c", "state": "STARTING"}]
+    assert client.missing(coming, 2, replies, POLICY) == ["c (STARTING, no answer)"]
