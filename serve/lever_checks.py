@@ -10,7 +10,7 @@ from typing import Any
 from pipeline.config import RunConfig, UserError, nearest, resolve_path
 from pipeline.config.option_catalogue import catalogue
 from pipeline.engine.options import Device
-from pipeline.engine.vllm_source import class_fields, reasoning_parsers
+from pipeline.engine.vllm_source import class_fields, reasoning_parsers, tool_parsers
 
 CPU_KV_DTYPES = ("auto", "fp8", "fp8_e4m3", "fp8_e5m2")  # of vLLM's CPU attention; others are stored and read wrongly
 FP8_CAPABILITY = (8, 9)  # CUDA compute capability from which vLLM's platform says it has FP8
@@ -151,6 +151,9 @@ def _parser(cfg: RunConfig) -> Iterator[str]:
     parser = cfg.reasoning.parser
     if parser is not None and parser not in reasoning_parsers():
         yield f"reasoning.parser is '{parser}', which vLLM does not have{nearest(parser, reasoning_parsers())}"
+    tools = cfg.serve.tool_parser
+    if tools is not None and tools not in tool_parsers():
+        yield f"serve.tool_parser is '{tools}', which vLLM does not have{nearest(tools, tool_parsers())}"
 
 
 def sampling_refusals(names: Iterable[str]) -> list[str]:

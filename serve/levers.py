@@ -12,7 +12,8 @@ __all__ = ["budget_tokens", "check_levers", "engine_levers", "lever_sections", "
 
 
 def engine_levers(cfg: RunConfig) -> dict[str, Any]:
-    """Keyword arguments of vLLM's `EngineArgs`, plain JSON; what is left to vLLM is not among them."""
+    """Keyword arguments of vLLM's `EngineArgs`, and of its `FrontendArgs` those for tools, plain JSON; what is left to
+    vLLM is not among them."""
     kv, batching, admission, reasoning = cfg.kv, cfg.batching, cfg.admission, cfg.reasoning
     threshold = batching.long_prefill_token_threshold
     chosen = {
@@ -32,6 +33,8 @@ def engine_levers(cfg: RunConfig) -> dict[str, Any]:
         "reasoning_config": (
             {"reasoning_start_str": reasoning.start, "reasoning_end_str": reasoning.end} if reasoning.start else None
         ),
+        "enable_auto_tool_choice": True if cfg.serve.tool_parser else None,
+        "tool_call_parser": cfg.serve.tool_parser,
     }
     return {name: value for name, value in chosen.items() if value is not None}
 

@@ -65,6 +65,11 @@ def reasoning_parsers() -> frozenset[str]:
     return literal("reasoning/__init__.py", "_REASONING_PARSERS_TO_REGISTER")
 
 
+def tool_parsers() -> frozenset[str]:
+    """The names `serve.tool_parser` may take."""
+    return literal("tool_parsers/__init__.py", "_TOOL_PARSERS_TO_REGISTER")
+
+
 def _annotated(node: ast.ClassDef) -> frozenset[str]:
     return frozenset(
         item.target.id for item in node.body if isinstance(item, ast.AnnAssign) and isinstance(item.target, ast.Name)

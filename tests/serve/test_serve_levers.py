@@ -6,7 +6,7 @@ import pytest
 
 from pipeline.config import RunConfig, UserError, load_config
 from pipeline.config.schema import KvCache, Quant, Speculation
-from pipeline.engine.vllm_source import class_fields, literal, reasoning_parsers
+from pipeline.engine.vllm_source import class_fields, literal, reasoning_parsers, tool_parsers
 from serve.levers import check_levers, engine_levers, lever_sections, refusals, sampling_refusals
 
 TINY = "infra/presets/tiny.yaml"
@@ -219,3 +219,12 @@ def test_attributes_that_sampling_parameters_would_swallow():
     swallowed, misspelt = sampling_refusals(["use_speculative", "temprature"])
     assert "would be ignored; vLLM lets it be set" in swallowed and "speculation.method" in swallowed
     assert misspelt.endswith("would be ignored; did you mean 'temperature'?")
+
+
+def test_tools_are_parsed_where_the_model_has_them():
+    assert {"hermes", "llama3_json", "mistral", "qwen3_coder"} <= tool_parsers()
+    found = engine_levers(cfg("serve.tool_parser=hermes"))
+    assert (found["enable_auto_tool_choice"], found["tool_call_parser"]) == (True, "hermes")
+    assert refusals(cfg("serve.tool_parser=hermes"), "cpu") == []
+    text = only(refusals(cfg("serve.tool_parser=hermess"), "cpu"))
+    assert "serve.tool_parser" in text and "'hermes'" in text
