@@ -5,6 +5,8 @@ from pathlib import Path
 
 from jobs._services import HOST, free_port
 
+BUFFER_BYTES = 256 << 10  # of a request, or a reply, that HAProxy holds; two for each connection
+
 # Ray's configuration binds HAProxy's metrics and statistics on every interface, and can only change their ports.
 WRAPPER = """#!/bin/sh
 # HAProxy with its own metrics and statistics on {host} only.
@@ -44,7 +46,12 @@ def haproxy_env(folder: Path, *, expose_metrics: bool = False) -> dict[str, str]
         # it out (a health check brings it back within 0.5 s), and the retries outlast that.
         "RAY_SERVE_HAPROXY_OBSERVE_ERROR_LIMIT": "1",
         "RAY_SERVE_HAPROXY_RETRIES": "10",
-        "RAY_SERVE_HAPROXY_TUNE_BUFSIZE": str(256 << 10),
+        "RAY_SERVE_HAPROXY_TUNE_BUFSIZE": str(BUFFER_BYTES),
+        # For an application with a router (serve.routing=prefix): HAProxy shows it what fits into the buffer, and asks
+        # the second one on a node where the first is gone. Without an application of that kind they change nothing.
+        "RAY_SERVE_INGRESS_REQUEST_ROUTER_FORWARD_BODY": "1",
+        "RAY_SERVE_HAPROXY_INGRESS_REQUEST_ROUTER_BUFSIZE": str(BUFFER_BYTES),
+        "RAY_SERVE_INGRESS_ROUTER_REPLICAS_PER_NODE": "2",
         "RAY_SERVE_DIRECT_INGRESS_MIN_DRAINING_PERIOD_S": "5",
     }
     if not expose_metrics:

@@ -13,6 +13,7 @@ from serve.first_snapshot import as_snapshot
 from serve.levers import engine_levers
 from serve.policy import Policy, Wanted
 from serve.preconditions import checked_access
+from serve.prefix_router import with_prefix_router
 from serve.scaling import replica_options
 from serve.server import HotSwapServer
 
@@ -39,19 +40,21 @@ def build(args: dict[str, Any]) -> serve.Application:
 
 
 def application(cfg: RunConfig, model_path: str, options: dict[str, Any]) -> serve.Application:
-    """One deployment of `HotSwapServer`; `options` are further options of it."""
+    """One deployment of `HotSwapServer`, for `serve.routing: prefix` with a router beside it; `options` are further
+    options of it."""
     engine = EngineOptions.from_config(cfg.engine)
     exact = engine.device == "cpu" and engine.dtype == "float32" and cfg.kv.dtype == "auto"
     bound = {
         "drain_s": cfg.serve.drain_deadline_s,
         "parity_limit": cfg.publish.parity_limit if exact else None,
     }
-    return build_llm_deployment(
+    app = build_llm_deployment(
         llm_config(model_path, cfg, engine),
         deployment_cls=serve.ingress()(HotSwapServer),
         bind_kwargs=bound,
         override_serve_options=options,
     )
+    return with_prefix_router(app, cfg.serve.routing_imbalance) if cfg.serve.routing == "prefix" else app
 
 
 def llm_config(model_path: str, cfg: RunConfig, engine: EngineOptions) -> LLMConfig:

@@ -1,8 +1,9 @@
-"""Keeps a replica's internal port off the network."""
+"""Keeps a replica's internal ports off the network."""
 
 from typing import Any
 
 import ray
+from ray._common.network_utils import get_localhost_ip
 from ray.serve._private import replica
 
 EVERYWHERE = "[::]"
@@ -21,3 +22,17 @@ def bind_to_node() -> None:
 
     add_port_on_node.node_only = True
     replica.add_port_to_grpc_server = add_port_on_node
+
+
+def bind_http_to_loopback() -> None:
+    """For a replica that only the proxy on its own node asks over HTTP (a router): where the endpoint listens for other
+    machines, Ray would open its port to them too. Call it in the replica, before it is initialised."""
+    start = replica.start_asgi_http_server
+    if getattr(start, "loopback_only", False):
+        return
+
+    async def start_on_loopback(app: Any, options: Any, **more: Any) -> Any:
+        return await start(app, options.model_copy(update={"host": get_localhost_ip()}), **more)
+
+    start_on_loopback.loopback_only = True
+    replica.start_asgi_http_server = start_on_loopback
