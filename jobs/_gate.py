@@ -55,13 +55,14 @@ class Gate:
             if lacking:
                 from jobs._ray import cluster
 
+                show("starting a Ray of this command's own to measure on")
                 stack.enter_context(cluster(namespace="gate"))
             for policy in lacking:
                 show(f"measuring {policy.fingerprint} on {len(self.problems)} frozen problems")
                 self.kept.put(self._measured(policy))
         ours, theirs = (policy and self.kept.get(policy.digest, self.asked) for policy in (candidate, champion))
         assert ours is not None  # it was kept just now, or before
-        return decide(ours, theirs, limits_of(self.cfg))
+        return decide(ours, theirs, limits_of(self.cfg), first=champion is None)
 
     def _measured(self, policy: Policy) -> Measurement:
         """An interrupted measurement goes on with the samples it has."""

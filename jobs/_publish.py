@@ -89,12 +89,8 @@ class Publisher:
             raise TrackingError(f"waited {TRACKER_DEADLINE_S} s for the tracker to {method}") from error
 
     def unmeasured_champion(self, asked: str) -> dict[str, object] | None:
-        """See `PublishGate.unmeasured_champion`; None too where registry or storage fail."""
-        try:
-            return self.gate.unmeasured_champion(asked)
-        except (UserError, RuntimeError, ray.exceptions.RayError) as error:
-            logger.error("the champion is not measured: %s", error)
-            return None
+        """See `PublishGate.unmeasured_champion`; raises where registry or storage fail, so that it is asked again."""
+        return self.gate.unmeasured_champion(asked)
 
     def keep_measurement(self, measured: Mapping[str, object]) -> None:
         """Keeps the champion's measurement for the decisions to come."""

@@ -61,5 +61,7 @@ class PublishGate:
         if (measured.version, measured.digest) != (version, digest):
             raise RuntimeError(f"version {version} came with the measurement of version {measured.version}")
         self.kept.put(measured)
-        base = self.kept.get(champion.digest, measured.asked) if champion else None
-        return decide(measured, base, limits_of(self.cfg))
+        if champion is None:
+            return decide(measured, None, limits_of(self.cfg), first=True)
+        base, name = self.kept.get(champion.digest, measured.asked), fingerprint(champion.version, champion.digest)
+        return decide(measured, base, limits_of(self.cfg), name=name)

@@ -2,7 +2,8 @@
 
 A measurement starts when the engines have just got the weights and runs beside the next step's rollouts, filling what
 they leave idle; the next swap waits for it, up to a deadline. Whatever fails is told to the publisher, which then does
-not serve the version; training goes on.
+not serve the version; training goes on. A champion that is not measured (a failure, or one that another command chose
+meanwhile) is measured before one of the next swaps: until then the publisher refuses every version.
 """
 
 import asyncio
@@ -29,6 +30,7 @@ from pipeline.weights.reference import read_reference
 logger = logging.getLogger(__name__)
 FAILURES = (UserError, EngineFailed, DeadlineExceeded, RayError)
 Plain = dict[str, object]
+TRIES = 3  # at the champion's measurement, at swaps that follow each other; as many again after each publication
 
 
 class RunGate:
@@ -39,19 +41,20 @@ class RunGate:
         self.cfg, self.failures = asked_as(collector.cfg), 0
         self._problems: list[Problem] = []
         self._asked = ""
-        self._looked = False  # whether the champion's measurement was seen to
+        self._tries = TRIES  # left for the champion's measurement; 0 when it is known
         self._running: asyncio.Task[Plain] | None = None
 
     async def before_swap(self) -> None:
-        """Waits for a running measurement, whose weights must stay until it is done. Before the run's first snapshot:
-        measures the present champion, unless its figures are known."""
+        """Waits for a running measurement, whose weights must stay until it is done. Before the run's first snapshot,
+        and when the champion has changed: measures the present champion, unless its figures are known."""
         if self._running is not None:
             await asyncio.wait({self._running})
-        if not self._looked:
-            self._looked = True
+        if self._tries:
             try:
                 await self._measure_champion()
+                self._tries = 0
             except FAILURES as error:
+                self._tries -= 1
                 self._count(error, "the champion")
 
     def begin(self, folder: Path, version: int, digest: str) -> asyncio.Task[Plain]:
@@ -61,22 +64,37 @@ class RunGate:
         return self._running
 
     async def _measure_champion(self) -> None:
-        waits, deadline = self.collector.waits, self.cfg.gate.deadline_s
-        await self._prepare()
-        asking = self.publisher.unmeasured_champion.remote(self._asked)
-        champion = await waits.within("the publisher to name the champion", deadline, asking)
+        champion = await self._unmeasured_champion()
         if champion is None:
             return
         folder, version, digest = champion["folder"], champion["version"], champion["digest"]
         await self.collector.pool.swap(folder, version, digest)
         measured = await self._within(Path(folder), version, digest)
-        await waits.within("the publisher", 60, self.publisher.keep_measurement.remote(measured.to_plain()))
+        await self.collector.waits.within(
+            "the publisher", 60, self.publisher.keep_measurement.remote(measured.to_plain())
+        )
+
+    async def _unmeasured_champion(self) -> Plain | None:
+        await self._prepare()
+        asking = self.publisher.unmeasured_champion.remote(self._asked)
+        return await self.collector.waits.within("the publisher to name the champion", self.cfg.gate.deadline_s, asking)
 
     async def _tried(self, folder: Path, version: int, digest: str) -> Plain:
         try:
-            return (await self._within(folder, version, digest)).to_plain()
+            measured = (await self._within(folder, version, digest)).to_plain()
         except FAILURES as error:
-            return {"failed": self._count(error, f"version {version}")}
+            measured = {"failed": self._count(error, f"version {version}")}
+        await self._look_again()
+        return measured
+
+    async def _look_again(self) -> None:
+        """Another command may have chosen another champion since: the next versions need its figures."""
+        try:
+            known = await self._unmeasured_champion() is None
+        except FAILURES as error:
+            known = False
+            self._count(error, "the champion")
+        self._tries = 0 if known else TRIES
 
     def _count(self, error: Exception, what: str) -> str:
         self.failures += 1

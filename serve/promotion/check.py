@@ -41,15 +41,17 @@ class Check:
 
 @dataclass(frozen=True)
 class Decision:
-    """`checks` in the order of the table; `note` says what could not be compared."""
+    """`checks` in the order of the table; `note` says what could not be compared. `lacking` says what the decision
+    needs and does not have: then nothing passes."""
 
     checks: tuple[Check, ...]
     note: str = ""
+    lacking: str = ""
 
     @property
     def passed(self) -> bool:
-        """No limit is crossed."""
-        return not self.crossed
+        """No limit is crossed, and nothing was lacking to see that."""
+        return not self.crossed and not self.lacking
 
     @property
     def crossed(self) -> tuple[Check, ...]:
@@ -59,8 +61,8 @@ class Decision:
     @property
     def reason(self) -> str:
         """One line."""
-        if self.crossed:
-            return told(self.crossed)
+        if not self.passed:
+            return "; ".join(text for text in (self.lacking, told(self.crossed)) if text)
         return "all limits hold" + (f" ({self.note})" if self.note else "")
 
 

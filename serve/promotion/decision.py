@@ -13,8 +13,9 @@ A limit is crossed where
     accuracy difference to the champion   the upper bound is below 0, or the estimate below -gate.max_accuracy_drop
     tokens ratio to the champion          the lower bound is above gate.max_tokens_ratio
 
-Only the last two need a champion. The necessary share of thinking and the seconds a reply are shown without a limit:
-the first has no better or worse for users, the second is judged on the endpoint.
+Only the last two need a champion; the very first version, which has none, passes without. Where there is a champion
+but no measurement of it, nothing passes. The necessary share of thinking and the seconds a reply are shown without a
+limit: the first has no better or worse for users, the second is judged on the endpoint.
 """
 
 import math
@@ -41,8 +42,11 @@ def limits_of(cfg: RunConfig) -> Gate:
     return cfg.gate.model_copy(update={"parity_limit": limit})
 
 
-def decide(candidate: Measurement, champion: Measurement | None, limits: Gate) -> Decision:
-    """The decision. Without a champion only the absolute limits count, and the decision says so.
+def decide(
+    candidate: Measurement, champion: Measurement | None, limits: Gate, *, first: bool = False, name: str = ""
+) -> Decision:
+    """The decision. `champion`: the measurement of the present one, called `name` in texts. Without it the absolute
+    limits alone decide on the `first` version only, when there is no champion at all; any other version is refused.
 
     ValueError where the two were not asked the same.
     """
@@ -52,7 +56,10 @@ def decide(candidate: Measurement, champion: Measurement | None, limits: Gate) -
     rows = _rows(candidate, keys)
     checks = [*_absolute(candidate, rows, limits)]
     if champion is None:
-        return Decision(tuple(checks), "no measurement of a champion to compare with")
+        if first:
+            return Decision(tuple(checks), "there is no champion to compare with")
+        lacking = f"the champion {name} is not measured" if name else "the champion is not measured"
+        return Decision(tuple(checks), lacking=lacking)
     common = [key for key in keys if key in champion.problems]
     pairs = np.stack([_rows(candidate, common), _rows(champion, common)])
     return Decision((*checks, *_against(pairs, limits), *_shown(candidate, champion, pairs, limits)))

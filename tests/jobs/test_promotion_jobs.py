@@ -245,7 +245,7 @@ def test_a_canary_of_another_command_stays(world, capsys):
 def test_without_a_champion_the_absolute_limits_decide(world, capsys):
     world.registry.named = {"candidate": 2}
     assert world.run(promote) == 0 and world.engine.started == [12]
-    assert "no measurement of a champion" in capsys.readouterr().out and world.registry.named["champion"] == 2
+    assert "there is no champion to compare with" in capsys.readouterr().out and world.registry.named["champion"] == 2
 
 
 def test_a_rollback_swaps_at_once_and_exchanges_the_aliases(world, capsys):

@@ -61,6 +61,17 @@ def test_what_was_not_measured_is_refused(gate):
     assert "nothing came" in made.refusal(5, 8, "eight", None) and tracker.tables == {}
 
 
+def test_beside_a_champion_that_is_not_measured_nothing_is_served(gate):
+    made, tracker = gate(registered(8, "eight"))
+    told = "the champion v8-eight is not measured"
+    assert made.refusal(6, 16, "sixteen", plain(16, "sixteen", tokens=5000)) == told
+    assert tracker.tags[6]["gate.decision"] == "refused" and tracker.tags[6]["gate.against"] == "v8-eight"
+    made.keep(plain(8, "eight"))
+    assert made.refusal(7, 24, "t", plain(24, "t")) is None
+    tracker.champion = registered(9, "nine")  # promoted by hand meanwhile
+    assert "the champion v9-nine is not measured" in made.refusal(8, 32, "u", plain(32, "u"))
+
+
 def test_another_versions_measurement_is_a_fault(gate):
     with pytest.raises(RuntimeError, match="version 8 came with the measurement of version 9"):
         gate()[0].refusal(5, 8, "eight", plain(9, "nine"))

@@ -2,6 +2,7 @@
 
 import asyncio
 
+from pipeline.config import UserError
 from pipeline.evaluation.tally import Measurement
 from pipeline.loop.gate import RunGate
 from pipeline.problems import load_problems
@@ -18,29 +19,33 @@ GATE = (
 
 
 class GatedPublisher:
-    """Refuses odd versions; the champion is unknown unless `champion` names one."""
+    """Refuses odd versions. `champion` is the one without a measurement, until that is kept; the first `faults` times
+    nobody can say."""
 
-    def __init__(self, champion=None):
-        self.champion, self.published, self.kept, self.asked = champion, [], [], []
+    def __init__(self, champion=None, faults=0):
+        self.champion, self.published, self.kept, self.asked, self.faults = champion, [], [], [], faults
 
     async def unmeasured_champion(self, asked):
         self.asked.append(asked)
+        if len(self.asked) <= self.faults:
+            raise UserError("the registry is away")
         return self.champion
 
     async def keep_measurement(self, measured):
         self.kept.append(Measurement.from_plain(measured))
+        self.champion = None
 
     async def publish(self, folder, version, digest, step, measured):
         self.published.append((version, measured))
         return {"refused": "accuracy 0"} if version % 2 else {"swapped": True}
 
 
-def gated(scene, folder, *overrides, champion=None):
+def gated(scene, folder, *overrides, **options):
     async def whole(fakes, _):
         sources = fakes.cfg.problems.held_out
         for engine in fakes.engines:
             engine.problems |= {p.id: p for p in load_problems(sources, fakes.cfg.run.seed)} if sources else {}
-        fakes.publisher = GatedPublisher(champion)
+        fakes.publisher = GatedPublisher(**options)
         fakes.controller = fakes.new_controller()
         return await scene(fakes, Ranks(fakes))
 
@@ -70,7 +75,31 @@ def test_an_unknown_champion_is_measured_before_the_first_weights(tmp_path):
     _, _, fakes, _ = gated(run, tmp_path, champion=champion)
     (kept,) = fakes.publisher.kept
     assert (kept.version, kept.digest, len(kept.problems)) == (7, "seven", 4)
-    assert fakes.engines[0].swaps[:2] == [7, 0] and len(fakes.publisher.asked) == 1
+    assert fakes.engines[0].swaps[:2] == [7, 0]
+
+
+def test_a_champion_that_could_not_be_measured_is_tried_again(tmp_path):
+    champion = {"folder": str(tmp_path), "version": 7, "digest": "seven"}
+    _, _, fakes, _ = gated(run, tmp_path, champion=champion, faults=1)
+    assert [kept.version for kept in fakes.publisher.kept] == [7] and fakes.controller.gate.failures == 1
+    assert fakes.engines[0].swaps[:3] == [0, 7, 1]  # at the swap after the one that failed
+
+
+def test_a_champion_chosen_meanwhile_is_measured_before_the_next_version(tmp_path):
+    async def scene(fakes, ranks):
+        asked = fakes.publisher.unmeasured_champion
+
+        async def moved(digest):
+            if len(fakes.publisher.asked) == 1:  # a promotion by hand, after the first look
+                fakes.publisher.champion = {"folder": str(tmp_path), "version": 7, "digest": "seven"}
+            return await asked(digest)
+
+        fakes.publisher.unmeasured_champion = moved
+        return await run(fakes, ranks)
+
+    _, _, fakes, _ = gated(scene, tmp_path, "publish.every=1")
+    assert [kept.version for kept in fakes.publisher.kept] == [7]
+    assert fakes.engines[0].swaps[:4] == [0, 1, 7, 2]
 
 
 def test_the_snapshots_own_log_probs_are_compared(tmp_path):

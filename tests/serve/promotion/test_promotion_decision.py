@@ -71,25 +71,31 @@ def test_a_longer_mean_that_one_problem_makes_is_not_certain_enough():
 )
 def test_rates_stand_by_themselves(row, limit):
     rows = [row] * 40 + [(1, 10)] * 60
-    assert crossed(decide(measured(rows), None, Gate())) == [limit]
-    assert decide(measured([row] + [(1, 10)] * 99), None, Gate()).passed
+    assert crossed(decide(measured(rows), None, Gate(), first=True)) == [limit]
+    assert decide(measured([row] + [(1, 10)] * 99), None, Gate(), first=True).passed
 
 
 def test_parity_and_too_few_problems():
     limits = Gate(parity_limit=1e-3)
-    assert crossed(decide(measured([(1, 9)] * 50, parity=0.02), None, limits)) == ["parity (nats)"]
-    assert crossed(decide(measured([(1, 9)] * 50, parity=float("inf")), None, limits)) == ["parity (nats)"]
-    assert decide(measured([(1, 9)] * 50, parity=1e-4), None, limits).passed
-    assert decide(measured([(1, 9)] * 50), None, limits).passed  # not measured: shown as unknown
-    assert crossed(decide(measured([(1, 9)] * 49), None, limits)) == ["problems answered"]
-    assert "problems answered" in crossed(decide(measured([]), None, limits))
+    assert crossed(decide(measured([(1, 9)] * 50, parity=0.02), None, limits, first=True)) == ["parity (nats)"]
+    assert crossed(decide(measured([(1, 9)] * 50, parity=float("inf")), None, limits, first=True)) == ["parity (nats)"]
+    assert decide(measured([(1, 9)] * 50, parity=1e-4), None, limits, first=True).passed
+    assert decide(measured([(1, 9)] * 50), None, limits, first=True).passed  # not measured: shown as unknown
+    assert crossed(decide(measured([(1, 9)] * 49), None, limits, first=True)) == ["problems answered"]
+    assert "problems answered" in crossed(decide(measured([]), None, limits, first=True))
     assert crossed(decide(measured([(1, 9)] * 60), measured([(1, 9)] * 9), limits)) == ["problems in common"]
 
 
-def test_without_a_champion_the_decision_says_so():
-    assert decide(measured([(1, 9)] * 50), None, Gate()).reason == (
-        "all limits hold (no measurement of a champion to compare with)"
-    )
+def test_the_first_version_has_no_champion_and_the_decision_says_so():
+    found = decide(measured([(1, 9)] * 50), None, Gate(), first=True)
+    assert found.passed and found.reason == "all limits hold (there is no champion to compare with)"
+
+
+def test_nothing_passes_beside_a_champion_that_is_not_measured():
+    poor = decide(measured([(1, 5000)] * 2 + [(0, 5000)] * 58), None, Gate(), name="v7-seven")
+    assert not poor.passed and not poor.crossed and poor.reason == "the champion v7-seven is not measured"
+    wrong = decide(measured([(0, 9)] * 60), None, Gate())
+    assert wrong.reason == "the champion is not measured; accuracy 0 [0, 0], allowed 0.01"
 
 
 def test_other_questions_do_not_compare():
@@ -139,7 +145,7 @@ def test_an_equal_candidate_is_never_refused_for_being_worse(rows, drop, ratio):
 @given(st.lists(tallies(right=st.just(0)), max_size=12), st.booleans(), st.floats(0.001, 1))
 def test_a_candidate_without_a_right_answer_is_always_refused(rows, alone, least):
     limits = Gate(min_problems=2, min_accuracy=least)
-    assert not decide(measured(rows), None if alone else measured(rows), limits).passed
+    assert not decide(measured(rows), None if alone else measured(rows), limits, first=alone).passed
 
 
 @settings(max_examples=20)
