@@ -11,9 +11,9 @@ import httpx
 
 from jobs._bench_replies import Reply
 from jobs._bench_requests import Shape, body
+from serve.policy import MARK_HEADER
 
 ROUTE = "/v1/chat/completions"
-HEADER = "x-policy-version"
 Done = Callable[[Reply], object]
 
 
@@ -69,7 +69,7 @@ class Load:
 
 
 def _head(response: httpx.Response, reply: Reply) -> None:
-    reply.status, reply.header = response.status_code, response.headers.get(HEADER)
+    reply.status, reply.header = response.status_code, response.headers.get(MARK_HEADER)
 
 
 def _read_whole(response: httpx.Response, reply: Reply) -> None:

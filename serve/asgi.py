@@ -1,25 +1,20 @@
 """The ASGI layer that every inference request passes: it waits for the gate and its reply is marked and counted."""
 
-import json
 import re
 import time
 import uuid
-from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
-from serve.gate import Admission, Gate
-from serve.policy import stamp_event, stamp_json
+from serve.access.errors import App, Message, Receive, Refusal, Send, error_response
+from serve.access.routes import GENERATING
+from serve.gate import Admission, Gate, GateClosed
+from serve.policy import MARK_HEADER, stamp_event, stamp_json
 from serve.tally import Tally
 
-Message = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
-App = Callable[[Message, Receive, Send], Awaitable[None]]
-
-HEADER = b"x-policy-version"
+HEADER = MARK_HEADER.encode()
 REQUEST_ID = b"x-request-id"
 PRECONDITION = b"if-match"
-GATED = ("/v1/chat/completions", "/v1/completions", "/v1/responses")
+RETRY_S = 5  # when the gate does not open
 EVENT_STREAM = b"text/event-stream"
 _OUTPUT = re.compile(rb'"(?:completion|output)_tokens":\s*(\d+)')
 _TOTAL = re.compile(rb'"total_tokens":\s*(\d+)')
@@ -30,28 +25,38 @@ class GateMiddleware:
     the header `x-policy-version`, in `system_fingerprint` (of the body, or of each event) and in its id.
 
     The header of a stream is sent before the rest exists: it names the weights the stream began with. A request with
-    `if-match: "<mark>"` is answered 412 by a replica that holds other weights.
+    `if-match: "<mark>"` is answered 412 by a replica that holds other weights, and any request 503 where the gate does
+    not open.
     """
 
     def __init__(self, app: App, gate: Gate, tally: Tally) -> None:
         self._app, self._gate, self._tally = app, gate, tally
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or scope["path"] not in GATED or scope["method"] != "POST":
+        if scope["type"] != "http" or scope["path"] not in GENERATING or scope["method"] != "POST":
             await self._app(scope, receive, send)
             return
-        async with self._gate.admit() as admission:
-            wanted = _header(scope, PRECONDITION)
-            if wanted and wanted != admission.fingerprint:
-                await _refuse_precondition(send, wanted, admission.fingerprint)
-                return
-            reply = Reply(send, admission)
-            try:
-                await self._app(_with_request_id(scope, admission.fingerprint), reply.watch(receive), reply.send)
-            finally:
-                self._tally.count(admission.marks[-1], reply.outcome())
-                if caller := scope.get("state", {}).get("caller"):
-                    caller.charge(reply.total_tokens)
+        try:
+            async with self._gate.admit() as admission:
+                await self._answer(scope, receive, send, admission)
+        except GateClosed as error:
+            retry = [(b"retry-after", str(RETRY_S).encode())]
+            await error_response(Refusal(503, str(error), headers=retry))(scope, receive, send)
+
+    async def _answer(self, scope: Message, receive: Receive, send: Send, admission: Admission) -> None:
+        wanted, held = _header(scope, PRECONDITION), admission.fingerprint
+        if wanted and wanted != held:
+            text = f"this replica holds {held}, not {wanted}: ask again, or leave out if-match"
+            refusal = Refusal(412, text, param="if-match", headers=[(HEADER, held.encode())])
+            await error_response(refusal)(scope, receive, send)
+            return
+        reply = Reply(send, admission)
+        try:
+            await self._app(_with_request_id(scope, held), reply.watch(receive), reply.send)
+        finally:
+            self._tally.count(admission.marks[-1], reply.outcome())
+            if caller := scope.get("state", {}).get("caller"):
+                caller.charge(reply.total_tokens)
 
 
 class Reply:
@@ -158,16 +163,3 @@ def _with_request_id(scope: Message, mark: str) -> Message:
     # An id may occur twice when a client repeats its own; the engine refuses a second request of a running id.
     unique = f"{mark}-{own}-{uuid.uuid4().hex[:8]}"
     return {**scope, "headers": [*headers, (REQUEST_ID, unique.encode())]}
-
-
-async def _refuse_precondition(send: Send, wanted: str, held: str) -> None:
-    text = f"this replica holds {held}, not {wanted}: ask again, or leave out if-match"
-    error = {"message": text, "type": "PreconditionFailed", "param": "if-match", "code": 412}
-    body = json.dumps({"error": error}).encode()
-    headers = [
-        (b"content-type", b"application/json"),
-        (b"content-length", str(len(body)).encode()),
-        (HEADER, held.encode()),
-    ]
-    await send({"type": "http.response.start", "status": 412, "headers": headers})
-    await send({"type": "http.response.body", "body": body})

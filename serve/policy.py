@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pipeline.config import UserError
 
 DIGEST_SHOWN = 8
+MARK_HEADER = "x-policy-version"  # of every reply: its fingerprint
 KEYS = ("version", "folder", "digest", "mode")
 MODES = ("wait", "keep")
 # Quotes inside a JSON text are escaped, so these never match what a model wrote.

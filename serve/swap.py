@@ -22,6 +22,7 @@ from serve.gate import Gate
 from serve.policy import Policy
 
 T = TypeVar("T")
+CALL_S = 300.0  # for one call to the engine
 
 
 class Engine(Protocol):
@@ -68,7 +69,7 @@ class Swapper:
         verify: Callable[[Policy], int],
         *,
         drain_s: float,
-        call_s: float = 300,
+        call_s: float = CALL_S,
         parity_limit: float | None = None,
     ) -> None:
         self._engine, self._gate, self._verify = engine, gate, verify
@@ -102,6 +103,7 @@ class Swapper:
                     await self._exchange(policy)
                 except Exception as error:
                     self.broken = str(error) or type(error).__name__
+                    self._gate.fail(self.broken)
                     raise
                 self._seconds["swap"] = time.monotonic() - start
         if self.current is None:
@@ -119,7 +121,8 @@ class Swapper:
 
     async def _exchange(self, policy: Policy) -> None:
         start = time.monotonic()
-        self._drained = await self._gate.close(self._drain_s if policy.mode == "wait" else 0)
+        drain_s = self._drain_s if policy.mode == "wait" else 0
+        self._drained = await self._gate.close(drain_s, policy.fingerprint)
         paused = time.monotonic()
         self._seconds["drain"] = paused - start
         mode = "wait" if self._drained else "keep"

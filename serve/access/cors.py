@@ -4,13 +4,14 @@ from collections.abc import Mapping
 
 from serve.access.errors import App, Message, Receive, Refusal, Send, error_response
 from serve.access.routes import is_known_path
+from serve.policy import MARK_HEADER
 
 _ALLOWED = (
     (b"access-control-allow-methods", b"GET, POST"),
     (b"access-control-allow-headers", b"authorization, content-type, if-match, x-request-id"),
     (b"access-control-max-age", b"600"),
 )
-_EXPOSED = (b"access-control-expose-headers", b"x-policy-version, x-request-id, retry-after")
+_EXPOSED = (b"access-control-expose-headers", f"{MARK_HEADER}, x-request-id, retry-after".encode())
 
 
 def is_preflight(scope: Message, headers: Mapping[bytes, bytes]) -> bool:

@@ -1,4 +1,4 @@
-"""The one way in which this room refuses a request: an OpenAI-style error reply."""
+"""The one way in which an endpoint refuses a request: an OpenAI-style error reply. And what ASGI is made of."""
 
 import json
 from collections.abc import Awaitable, Callable, MutableMapping, Sequence
@@ -16,6 +16,7 @@ _TYPES = {
     403: "permission_error",
     404: "not_found_error",
     408: "request_timeout_error",
+    412: "precondition_failed_error",
     413: "request_too_large_error",
     415: "invalid_request_error",
     429: "rate_limit_error",

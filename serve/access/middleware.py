@@ -14,6 +14,7 @@ from serve.access.limits import Clock, Places
 from serve.access.reading import ClientLeft, check_headers, parse_object, read_body
 from serve.access.routes import GENERATING, find_route
 from serve.access.settings import AccessSettings
+from serve.policy import MARK_HEADER
 
 logger = logging.getLogger("serve.access")
 
@@ -166,7 +167,7 @@ class AccessLine:
     async def send(self, message: Message) -> None:
         if message["type"] == "http.response.start":
             self.status = message["status"]
-            marks = [value for name, value in message.get("headers", ()) if name.lower() == b"x-policy-version"]
+            marks = [value for name, value in message.get("headers", ()) if name.lower() == MARK_HEADER.encode()]
             self.mark = marks[0].decode("latin-1") if marks else "-"
         elif self._body is not None:
             self._reply += message.get("body", b"")

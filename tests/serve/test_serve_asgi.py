@@ -164,3 +164,13 @@ def test_the_tally_keeps_the_latest_marks():
         tally.count(f"v{i}", {"failed": False, "left": False, "output_tokens": 1, "seconds": 0.12345})
     assert list(tally.state()) == [f"v{i}" for i in range(3, KEPT_MARKS + 3)]
     assert tally.state()["v5"]["seconds"] == [0.1235]
+
+
+def test_a_gate_that_does_not_open_is_told_in_openais_way():
+    gate = opened()
+    gate.fail("the engine died")
+    for closed, says in ((gate, "the engine died"), (Gate(longest_wait_s=0.01), "first weights")):
+        status, headers, body, served, _, seen = asyncio.run(call(plain({}), gate=closed))
+        error = json.loads(body)["error"]
+        assert status == 503 and says in error["message"] and int(headers[b"retry-after"]) > 0
+        assert seen == [] and served == {}

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from pipeline.config import UserError
-from serve.gate import Gate
+from serve.gate import Gate, GateClosed
 from serve.policy import Policy
 from serve.swap import SwapFailed, Swapper
 
@@ -76,7 +76,7 @@ def test_wait_gives_every_request_one_version():
         before = [asyncio.create_task(request(swap._gate, 60, seen)) for _ in range(10)]
         await asyncio.sleep(0.01)
         change = asyncio.create_task(swap.to(V2))
-        while swap._gate._opened.is_set():
+        while swap._gate.is_open:
             await asyncio.sleep(0.001)
         after = [asyncio.create_task(request(swap._gate, 5, seen)) for _ in range(10)]
         await asyncio.gather(change, *before, *after)
@@ -140,6 +140,7 @@ def test_without_any_good_weights_the_replica_is_broken():
         with pytest.raises(SwapFailed):
             await swap.to(V2)
         assert swap.broken and "resume" not in engine.calls
+        assert not swap._gate.is_open
 
     asyncio.run(run())
 
@@ -217,5 +218,53 @@ def test_an_abandoned_request_leaves_the_gate():
         await asyncio.gather(task, return_exceptions=True)
         assert swap.state()["inside"] == 0
         await asyncio.wait_for(swap.to(V2), 1)
+
+    asyncio.run(run())
+
+
+def test_a_broken_replica_tells_those_who_wait_and_those_who_come():
+    async def run():
+        swap = swapper(Engine(fails=[1, 2]))
+        await swap.adopt(V1)
+        running = asyncio.create_task(request(swap._gate, 20, []))
+        await asyncio.sleep(0.01)
+        swapping = asyncio.create_task(swap.to(V2))
+        while swap._gate.is_open:
+            await asyncio.sleep(0.001)
+        waiting = asyncio.create_task(request(swap._gate, 1, []))
+        assert isinstance((await asyncio.gather(swapping, return_exceptions=True))[0], SwapFailed)
+        with pytest.raises(GateClosed, match="old weights could not be loaded either"):
+            await asyncio.wait_for(waiting, 1)
+        with pytest.raises(GateClosed, match="serves no more"):
+            await asyncio.wait_for(request(swap._gate, 1, []), 1)
+        await running
+        swap._engine.fails.clear()
+        await swap.to(V2)  # Serve may ask once more before it replaces the replica
+        await asyncio.wait_for(request(swap._gate, 1, seen := []), 1)
+        assert seen == [V2.fingerprint] and swap.state()["waiting"] == 0
+
+    asyncio.run(run())
+
+
+def test_nobody_waits_at_the_gate_for_ever():
+    async def run():
+        gate = Gate(longest_wait_s=0.02)
+        with pytest.raises(GateClosed, match="its first weights.*longer than 0.02 s"):
+            await asyncio.wait_for(request(gate, 1, []), 1)
+        gate.open(V1.fingerprint)
+        await gate.close(1, V2.fingerprint)
+        with pytest.raises(GateClosed, match=f"the swap to {V2.fingerprint}"):
+            await asyncio.wait_for(request(gate, 1, []), 1)
+        assert gate.waiting == gate.inside == 0
+
+    asyncio.run(run())
+
+
+def test_an_idle_gate_is_drained_without_a_wait():
+    async def run():
+        swap = swapper(Engine())
+        await swap.adopt(V1)
+        await swap.to(Policy(2, "/2", V2.digest, "keep"))
+        assert swap.state()["drained"] is True and swap._engine.calls[0] == "pause wait"
 
     asyncio.run(run())
