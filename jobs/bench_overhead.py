@@ -70,7 +70,7 @@ def _beside(
     cfg: RunConfig, args: argparse.Namespace, target: Target, folder: Path, every: Sequence[Case]
 ) -> dict[str, Any]:
     from pipeline.problems import load_problems
-    from serve.app import engine_kwargs
+    from serve.levers import engine_kwargs
 
     if len(target.endpoint.replicas) != 1:
         raise UserError(f"{len(target.endpoint.replicas)} replicas run, vLLM's server is one: deploy serve.replicas=1")

@@ -10,7 +10,8 @@ from jobs._runs import results_root
 from jobs._services import read_state
 from jobs.services import FOLDER
 from pipeline.config import RunConfig, UserError, check_model_folder, resolve_path
-from serve.client import SwapTimeout, deploy
+from serve.client import SwapTimeout, deploy, effective
+from serve.effective import differences, table
 from serve.first_snapshot import as_snapshot
 from serve.kv_budget import device_of, kv_budget_line, read_model_config
 from serve.levers import check_levers
@@ -21,6 +22,8 @@ from serve.scaling import replicas_text
 
 def main(cfg: RunConfig, args: argparse.Namespace) -> int:
     """Deploys `model.path` and prints the address once every replica has confirmed its weights; 1 when none does."""
+    if args.show_effective:
+        return show_effective(args.dashboard or local_dashboard(args.services))
     check_levers(cfg, device_of(cfg), model=_model_config(cfg))
     dashboard = args.dashboard or local_dashboard(args.services)
     folder = check_model_folder(cfg.model.path)
@@ -36,6 +39,13 @@ def main(cfg: RunConfig, args: argparse.Namespace) -> int:
         f"replicas {len(endpoint.replicas)}  page {endpoint.url}/ui"
     )
     return 0
+
+
+def show_effective(dashboard: str) -> int:
+    """Prints what the running endpoint's engine was asked for beside what it runs with; 1 when something differs."""
+    rows = effective(dashboard)
+    print(table(rows))
+    return 1 if differences(rows) else 0
 
 
 def local_dashboard(services: str) -> str:
@@ -56,6 +66,8 @@ def results_folder(cfg: RunConfig) -> Path:
 
 def plan(cfg: RunConfig, args: argparse.Namespace) -> str:
     """What the command would start, one line each. UserError for what could not."""
+    if args.show_effective:
+        return "nothing: the running endpoint is asked what its engine runs with"
     check_levers(cfg, device_of(cfg), model=_model_config(cfg))
     access = checked_access(cfg)
     port = cfg.serve.port or "a free port"
@@ -65,10 +77,17 @@ def plan(cfg: RunConfig, args: argparse.Namespace) -> str:
             f"{replicas_text(cfg)} of {cfg.model.path} as '{cfg.serve.model_id}', "
             f"{cfg.serve.cpus_per_replica:g} CPU each, on {cfg.serve.host}, {port}",
             f"swaps in mode {cfg.serve.swap_mode}, draining at most {cfg.serve.drain_deadline_s:g} s",
+            f"routing: {_routing(cfg)}; tool calls: {cfg.serve.tool_parser or 'not parsed'}",
             f"access: {keys}; at most {access.max_waiting} requests in a replica",
             kv_budget_line(cfg),
         ]
     )
+
+
+def _routing(cfg: RunConfig) -> str:
+    if cfg.serve.routing == "least_connections":
+        return "to the replica with the fewest connections"
+    return "to the replica that had the prompt's start before"
 
 
 def _model_config(cfg: RunConfig) -> dict | None:
@@ -80,6 +99,11 @@ def _model_config(cfg: RunConfig) -> dict | None:
 def _arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--dashboard", metavar="URL", help="the cluster's dashboard (default: the local services)")
     parser.add_argument("--services", metavar="FOLDER", default=FOLDER, help="folder of `jobs.services`")
+    parser.add_argument(
+        "--show-effective",
+        action="store_true",
+        help="deploy nothing; show what the running endpoint's engine was asked for and what it runs with",
+    )
 
 
 def command(argv: Sequence[str] | None = None) -> int:

@@ -10,7 +10,7 @@ from pipeline.config import RunConfig, check_model_folder, load_config, schema
 from pipeline.engine.options import EngineOptions
 from serve.arguments import config_of, overrides_of
 from serve.first_snapshot import as_snapshot
-from serve.levers import engine_levers
+from serve.levers import engine_kwargs
 from serve.policy import Policy, Wanted
 from serve.preconditions import checked_access
 from serve.prefix_router import with_prefix_router
@@ -18,8 +18,6 @@ from serve.scaling import replica_options
 from serve.server import HotSwapServer
 
 ONGOING_REQUESTS = 100_000  # a replica's own admission limit answers 503 long before
-# Options of a rollout engine that an endpoint does without: it takes text, and samples as the model folder says.
-ROLLOUT_ONLY = ("model", "skip_tokenizer_init", "logprobs_mode", "generation_config")
 
 
 def build(args: dict[str, Any]) -> serve.Application:
@@ -79,9 +77,3 @@ def _hardware(options: schema.Serve, engine: EngineOptions) -> dict[str, Any]:
         return {"accelerator_config": {"kind": "cpu"}, "placement_group_config": {"bundles": [bundle]}}
     bundle = {"CPU": options.cpus_per_replica, "GPU": 1}
     return {"placement_group_config": {"bundles": [bundle] * engine.tensor_parallel}}
-
-
-def engine_kwargs(engine: EngineOptions, cfg: RunConfig) -> dict[str, Any]:
-    """vLLM's engine arguments: those of a rollout engine, but for text, and the endpoint's levers."""
-    shared = {name: value for name, value in engine.engine_args("").items() if name not in ROLLOUT_ONLY}
-    return shared | engine_levers(cfg)

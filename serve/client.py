@@ -18,6 +18,7 @@ from pipeline.config import RunConfig, UserError, schema
 from pipeline.engine.options import EngineOptions, engine_env
 from serve.access import AccessSettings
 from serve.arguments import app_args
+from serve.effective import Row, compare
 from serve.policy import Policy, Wanted, policy_from, wanted_from
 from serve.preconditions import check_open, check_priorities, checked_access
 
@@ -25,6 +26,7 @@ APP = "policy"
 IMPORT_PATH = "serve.app:build"
 SERVER = "HotSwapServer"  # Serve names the deployment <server class>:<model id>
 STATUS_ROUTE = "/admin/version"
+EFFECTIVE_ROUTE = "/admin/effective-config"
 KEY_VARIABLE = "DECS_API_KEY"
 POLL_S = 0.2
 HTTP_TIMEOUT_S = 10.0
@@ -168,6 +170,17 @@ def status(dashboard_url: str, *, app: str = APP) -> Endpoint:
     return Endpoint(_url(now), _model_id(now, app), _replies(now, app))
 
 
+def effective(dashboard_url: str, *, app: str = APP) -> list[Row]:
+    """Each engine option that was asked for when the endpoint was deployed, beside what the engine of one replica (they
+    are started alike) runs with. UserError when it is not deployed or does not answer."""
+    now = details(dashboard_url)
+    _app_config(now, app)
+    told = _told(now, app, EFFECTIVE_ROUTE)
+    if told is None:
+        raise UserError(f"{_url(now)} does not answer {EFFECTIVE_ROUTE}: wait until it has started, then try again")
+    return compare(told["requested"], told["effective"])
+
+
 def deployment_name(model_id: str) -> str:
     """Serve's name of the replicas' deployment."""
     return f"{SERVER}:{model_id.replace('/', '--').replace('.', '_')}"
@@ -287,15 +300,21 @@ def _model_id(now: Mapping[str, Any], app: str) -> str:
 
 def _replies(now: Mapping[str, Any], app: str) -> dict[str, dict[str, Any]]:
     """Each running replica's own word, by replica id; empty while the endpoint does not answer."""
+    told = _told(now, app, STATUS_ROUTE)
+    return {entry["replica"]: entry for entry in told["replicas"]} if told else {}
+
+
+def _told(now: Mapping[str, Any], app: str, route: str) -> dict[str, Any] | None:
+    """What the endpoint answers on an admin route; None while it does not. UserError where it asks for another key."""
     key = admin_key(now, app)
     headers = {"authorization": f"Bearer {key}"} if key else {}
     try:
-        reply = httpx.get(_url(now) + STATUS_ROUTE, headers=headers, timeout=HTTP_TIMEOUT_S, trust_env=False)
+        reply = httpx.get(_url(now) + route, headers=headers, timeout=HTTP_TIMEOUT_S, trust_env=False)
     except httpx.TransportError:
-        return {}
+        return None
     if reply.status_code in (401, 403):
-        raise UserError(f"{_url(now)}{STATUS_ROUTE} asks for a key: set {KEY_VARIABLE} to one with the scope admin")
-    return {entry["replica"]: entry for entry in reply.json()["replicas"]} if reply.is_success else {}
+        raise UserError(f"{_url(now)}{route} asks for a key: set {KEY_VARIABLE} to one with the scope admin")
+    return reply.json() if reply.is_success else None
 
 
 def admin_key(now: Mapping[str, Any], app: str) -> str | None:

@@ -23,7 +23,7 @@ class EndpointApp:
     """An ASGI app; it needs neither Ray nor vLLM. Lifespan events go to `engine_app` alone, all else through `access`.
 
     `readiness(deadline in seconds)` says why the replica is not ready, None when it is; `states()` gives the state of
-    every running replica.
+    every running replica; `effective()` what this one's engine was asked for and runs with.
     """
 
     def __init__(
@@ -35,13 +35,15 @@ class EndpointApp:
         *,
         readiness: Callable[[float], Awaitable[str | None]],
         states: Callable[[], Awaitable[list[dict[str, Any]]]],
+        effective: Callable[[], dict[str, Any]] = dict,
     ) -> None:
-        self._engine_app, self._readiness, self._states = engine_app, readiness, states
+        self._engine_app, self._readiness, self._states, self._effective = engine_app, readiness, states, effective
         self.routes = getattr(engine_app, "routes", [])  # Serve names its metrics by them
         own = [
             Route("/livez", self._alive),
             Route("/readyz", self._ready),
             Route("/admin/version", self._versions),
+            Route("/admin/effective-config", self._effective_config),
             *ui.routes(),
         ]
         gated = GateMiddleware(engine_app, gate, tally)
@@ -68,3 +70,6 @@ class EndpointApp:
 
     async def _versions(self, request: Request) -> Response:
         return JSONResponse({"replicas": await self._states()})
+
+    async def _effective_config(self, request: Request) -> Response:
+        return JSONResponse(self._effective())

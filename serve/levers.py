@@ -3,12 +3,28 @@
 from typing import Any
 
 from pipeline.config import RunConfig, resolve_path
-from pipeline.engine.options import CPU_BATCHED_TOKENS, Device
+from pipeline.engine.options import CPU_BATCHED_TOKENS, Device, EngineOptions
 from serve.lever_checks import check_levers, refusals, sampling_refusals
 
+# Options of a rollout engine that an endpoint does without: it takes text, and samples as the model folder says.
+ROLLOUT_ONLY = ("model", "skip_tokenizer_init", "logprobs_mode", "generation_config")
 SECTIONS = ("kv", "batching", "admission", "speculation", "quant", "reasoning")
 
-__all__ = ["budget_tokens", "check_levers", "engine_levers", "lever_sections", "refusals", "sampling_refusals"]
+__all__ = [
+    "budget_tokens",
+    "check_levers",
+    "engine_kwargs",
+    "engine_levers",
+    "lever_sections",
+    "refusals",
+    "sampling_refusals",
+]
+
+
+def engine_kwargs(engine: EngineOptions, cfg: RunConfig) -> dict[str, Any]:
+    """vLLM's engine arguments: those of a rollout engine, but for text, and the endpoint's levers."""
+    shared = {name: value for name, value in engine.engine_args("").items() if name not in ROLLOUT_ONLY}
+    return shared | engine_levers(cfg)
 
 
 def engine_levers(cfg: RunConfig) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from pipeline.weights import WEIGHTS_NAME, read_reference, verify
 from serve.access import AccessSettings
 from serve.asgi import App
 from serve.endpoint_app import EndpointApp
+from serve.engine_config import effective_engine
 from serve.gate import Gate
 from serve.node_only import bind_to_node
 from serve.policy import Policy, wanted_from
@@ -37,6 +38,7 @@ class HotSwapServer(LLMServer):
     ) -> None:
         bind_to_node()
         self._started_with = llm_config.model_loading_config.model_source
+        self._asked = dict(llm_config.engine_kwargs)
         self._rank = 0
         self._is_canary, self._access_digest = False, ""
         self.gate, self.tally, self.access = Gate(), Tally(), AccessSettings()
@@ -61,6 +63,7 @@ class HotSwapServer(LLMServer):
             self.access,
             readiness=self.readiness,
             states=all_states,
+            effective=self.effective_config,
         )
         return self._app
 
@@ -126,6 +129,13 @@ class HotSwapServer(LLMServer):
             **self._swapper.state(),
             "served": self.tally.state(),
         }
+
+    def effective_config(self) -> dict[str, Any]:
+        """The engine arguments that this replica was started with (`requested`) beside what its engine runs with."""
+        client = self.engine._engine_client
+        found = effective_engine(client.vllm_config, self.engine._vllm_args, client.log_stats)
+        replica = serve.get_replica_context().replica_id.unique_id
+        return {"replica": replica, "requested": self._asked, "effective": found}
 
 
 async def all_states() -> list[dict[str, Any]]:

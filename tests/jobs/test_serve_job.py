@@ -7,6 +7,7 @@ from pipeline.config import UserError, load_config
 from pipeline.problems.tiny_tokenizer import build_tokenizer, save_tokenizer
 from pipeline.weights import read_reference, verify
 from serve import first_snapshot
+from serve.effective import compare
 
 
 @pytest.fixture
@@ -42,3 +43,23 @@ def test_without_services_the_way_out_is_told(tmp_path):
 def test_dry_run_starts_nothing(model, capsys):
     assert jobs.serve.command(["--dry-run", f"model.path={model}", "serve.replicas=2"]) == 0
     assert "2 replica(s)" in capsys.readouterr().out
+
+
+def test_dry_run_tells_scaling_routing_and_tools(model, capsys):
+    options = ["serve.autoscaling={max_replicas: 3, target_ongoing_requests: 6}", "serve.routing=prefix"]
+    assert jobs.serve.command(["--dry-run", f"model.path={model}", *options, "serve.tool_parser=hermes"]) == 0
+    out = capsys.readouterr().out
+    assert "1 to 3 replicas, 6 requests each" in out and "prompt's start" in out and "tool calls: hermes" in out
+
+
+def test_dry_run_refuses_a_tool_parser_that_does_not_exist(model, capsys):
+    assert jobs.serve.command(["--dry-run", f"model.path={model}", "serve.tool_parser=hermess"]) == 2
+    assert "'hermes'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("found", "code"), [(4, 0), (8, 1)])
+def test_what_is_in_effect_is_shown(monkeypatch, capsys, found, code):
+    rows = compare({"max_num_seqs": 4}, {"max_num_seqs": found})
+    monkeypatch.setattr(jobs.serve, "effective", lambda dashboard: rows)
+    assert jobs.serve.command(["--show-effective", "--dashboard", "http://d"]) == code
+    assert f"max_num_seqs  4          {found}" in capsys.readouterr().out

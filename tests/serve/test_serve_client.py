@@ -164,3 +164,26 @@ def test_replicas_that_come_and_go_are_waited_for():
     assert client.missing(going[:1], 2, replies, POLICY) == ["a replica that is not there yet"]
     coming = [going[0], {"replica_id": "c", "state": "STARTING"}]
     assert client.missing(coming, 2, replies, POLICY) == ["c (STARTING, no answer)"]
+
+
+def test_the_effective_config_is_asked_for_with_the_key(monkeypatch):
+    serving(monkeypatch, num_replicas=1)
+    told = {"replica": "a", "requested": {"max_num_seqs": 4}, "effective": {"max_num_seqs": 8}}
+    asked = []
+
+    def get(url, headers, **options):
+        asked.append((url, headers))
+        return client.httpx.Response(status, json=told)
+
+    monkeypatch.setattr(client.httpx, "get", get)
+    status = 200
+    assert [(row.name, row.requested, row.effective, row.differs) for row in client.effective("http://d")] == [
+        ("max_num_seqs", 4, 8, True)
+    ]
+    assert asked == [("http://127.0.0.1:1/admin/effective-config", {})]
+    status = 401
+    with pytest.raises(UserError, match=client.KEY_VARIABLE):
+        client.effective("http://d")
+    status = 503
+    with pytest.raises(UserError, match="does not answer"):
+        client.effective("http://d")

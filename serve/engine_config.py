@@ -1,0 +1,78 @@
+"""What a replica's engine runs with, by the names of vLLM's engine arguments: a reading of vLLM's resolved config."""
+
+from collections.abc import Iterable, Mapping
+from enum import Enum
+from functools import reduce
+from typing import Any
+
+_SCHEDULER = (
+    "max_num_seqs",
+    "max_num_batched_tokens",
+    "max_num_active_seqs",
+    "max_num_queued_reqs",
+    "max_num_queued_tokens",
+    "long_prefill_token_threshold",
+    "long_prefill_token_threshold_adaptive",
+    "enable_chunked_prefill",
+    "async_scheduling",
+)
+_CACHE = (
+    "block_size",
+    "kv_cache_memory_bytes",
+    "gpu_memory_utilization",
+    "enable_prefix_caching",
+    "prefix_caching_hash_algo",
+)
+_SPECULATION = (
+    "method",
+    "model",
+    "num_speculative_tokens",
+    "prompt_lookup_min",
+    "prompt_lookup_max",
+    "num_speculative_tokens_per_batch_size",
+)
+# Where vLLM's VllmConfig has what an engine argument asked for.
+PLACES: Mapping[str, str] = {
+    **{name: f"model_config.{name}" for name in ("dtype", "max_model_len", "enforce_eager", "quantization")},
+    **{name: f"scheduler_config.{name}" for name in _SCHEDULER},
+    "scheduling_policy": "scheduler_config.policy",
+    **{name: f"cache_config.{name}" for name in _CACHE},
+    "kv_cache_dtype": "cache_config.cache_dtype",
+    "tensor_parallel_size": "parallel_config.tensor_parallel_size",
+    "worker_extension_cls": "parallel_config.worker_extension_cls",
+    "weight_transfer_config.backend": "weight_transfer_config.backend",
+    **{f"speculative_config.{name}": f"speculative_config.{name}" for name in _SPECULATION},
+    "reasoning_parser": "structured_outputs_config.reasoning_parser",
+    "reasoning_config.reasoning_start_str": "reasoning_config.reasoning_start_str",
+    "reasoning_config.reasoning_end_str": "reasoning_config.reasoning_end_str",
+    # Not asked for by these names; worth knowing.
+    "executor": "parallel_config.distributed_executor_backend",
+    "device": "device_config.device_type",
+    "kv_cache_blocks": "cache_config.num_gpu_blocks",
+}
+FRONTEND = ("enable_auto_tool_choice", "tool_call_parser")
+
+
+def effective_engine(config: Any, frontend: Any, log_stats: bool) -> dict[str, Any]:
+    """Plain data by the names an engine argument has, dotted inside a mapping. What vLLM does not tell is left out.
+
+    `config` is vLLM's `VllmConfig` after the engine's start, `frontend` the arguments of its HTTP app.
+    """
+    found = {name: _at(config, place) for name, place in PLACES.items()}
+    found |= {name: getattr(frontend, name, None) for name in FRONTEND}
+    told = {name: _plain(value) for name, value in found.items() if value is not None}
+    return told | {"disable_log_stats": not log_stats}
+
+
+def _at(config: Any, place: str) -> Any:
+    return reduce(lambda part, name: getattr(part, name, None), place.split("."), config)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Enum):
+        return value.value
+    if isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, Iterable):
+        return [_plain(item) for item in value]
+    return str(value).removeprefix("torch.")  # a dtype

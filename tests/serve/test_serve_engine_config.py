@@ -1,0 +1,90 @@
+"""What an engine runs with, read by the names it was asked for."""
+
+import json
+from collections.abc import Mapping
+from types import SimpleNamespace
+
+from pipeline.config import load_config
+from pipeline.engine.options import EngineOptions
+from pipeline.engine.vllm_source import config_fields
+from serve.effective import compare, differences
+from serve.engine_config import PLACES, effective_engine
+from serve.levers import engine_kwargs
+
+ALL = [
+    "kv={dtype: fp8, prefix_hash: sha256_cbor}",
+    "batching={max_num_batched_tokens: 8192, max_num_active_seqs: 64, long_prefill_token_threshold: 256}",
+    "batching.long_prefill_token_threshold_adaptive=true",
+    "admission={max_requests: 256, max_prefill_tokens: 65536, policy: priority}",
+    "speculation={method: ngram, k_max: 4, prompt_lookup_min: 2, prompt_lookup_max: 4, table: [[1, 4, 4], [5, 64, 0]]}",
+    "quant.weights=fp8_per_tensor",
+    "reasoning={parser: null, start: <think>, end: </think>}",
+    "serve.tool_parser=hermes",
+]
+
+
+def asked(*overrides, device="cpu"):
+    cfg = load_config(None, [f"engine.device={device}", *overrides])
+    return engine_kwargs(EngineOptions.from_config(cfg.engine, build=device), cfg)
+
+
+def names(tree, above=""):
+    for name, value in tree.items():
+        if isinstance(value, Mapping):
+            yield from names(value, f"{above}{name}.")
+        else:
+            yield above + name
+
+
+def test_all_that_can_be_asked_for_is_read_back():
+    told = {*PLACES, "enable_auto_tool_choice", "tool_call_parser", "disable_log_stats"}
+    for options in (asked(), asked(*ALL, device="cuda"), asked("speculation={method: mtp, k_max: 2}", device="cuda")):
+        assert set(names(options)) <= told
+
+
+def test_places_are_those_of_the_installed_vllm():
+    parts = {part for place in PLACES.values() for part in place.split(".")}
+    assert parts <= config_fields()
+
+
+def stand_in(options, **changed):
+    """A VllmConfig that took what `options` asked for, but for `changed` places."""
+    flat = dict(zip(names(options), leaves(options), strict=True))
+    config = SimpleNamespace()
+    for name, place in PLACES.items():
+        section, field = place.split(".")
+        if not hasattr(config, section):
+            setattr(config, section, SimpleNamespace())
+        setattr(getattr(config, section), field, changed.get(name, flat.get(name)))
+    return config
+
+
+def leaves(tree):
+    for value in tree.values():
+        if isinstance(value, Mapping):
+            yield from leaves(value)
+        else:
+            yield value
+
+
+def test_what_did_not_take_effect_shows():
+    options = asked(*ALL, device="cuda")
+    frontend = SimpleNamespace(enable_auto_tool_choice=True, tool_call_parser="hermes")
+    found = effective_engine(stand_in(options), frontend, log_stats=False)
+    assert differences(compare(options, found)) == [] and json.loads(json.dumps(found)) == found
+    found = effective_engine(stand_in(options, max_num_seqs=7), SimpleNamespace(tool_call_parser="x"), log_stats=True)
+    wrong = [row.name for row in differences(compare(options, found))]
+    assert wrong == ["disable_log_stats", "enable_auto_tool_choice", "max_num_seqs", "tool_call_parser"]
+
+
+def test_vllms_own_types_become_plain():
+    import torch
+
+    options = asked()
+    found = effective_engine(
+        stand_in(options, dtype=torch.float32, executor=object), SimpleNamespace(), log_stats=False
+    )
+    assert found["dtype"] == "float32" and json.loads(json.dumps(found)) == found
+    without = stand_in(options)
+    without.speculative_config = None
+    assert "speculative_config.method" not in effective_engine(without, None, log_stats=False)
