@@ -1,4 +1,4 @@
-"""A real endpoint of up to two replicas: a prompt's start brings requests to one of them, and load brings the second."""
+"""A real endpoint of up to two replicas: a prompt's start brings requests to one of them, load brings the second."""
 
 import asyncio
 import time
