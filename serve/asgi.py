@@ -1,5 +1,6 @@
 """The ASGI layer that every inference request passes: it waits for the gate and its reply is marked and counted."""
 
+import asyncio
 import re
 import time
 import uuid
@@ -10,14 +11,13 @@ from serve.access.routes import GENERATING
 from serve.gate import Admission, Gate, GateClosed
 from serve.policy import MARK_HEADER, stamp_event, stamp_json
 from serve.tally import Tally
+from serve.usage import estimated_tokens, output_tokens, total_tokens, without_usage_event
 
 HEADER = MARK_HEADER.encode()
 REQUEST_ID = b"x-request-id"
 PRECONDITION = b"if-match"
 RETRY_S = 5  # when the gate does not open
 EVENT_STREAM = b"text/event-stream"
-_OUTPUT = re.compile(rb'"(?:completion|output)_tokens":\s*(\d+)')
-_TOTAL = re.compile(rb'"total_tokens":\s*(\d+)')
 
 
 class GateMiddleware:
@@ -50,20 +50,25 @@ class GateMiddleware:
             refusal = Refusal(412, text, param="if-match", headers=[(HEADER, held.encode())])
             await error_response(refusal)(scope, receive, send)
             return
-        reply = Reply(send, admission)
+        state = scope.get("state", {})
+        reply = Reply(send, admission, hide_usage=state.get("hide_usage", False))
         try:
             await self._app(_with_request_id(scope, held), reply.watch(receive), reply.send)
+        except asyncio.CancelledError:
+            reply.note_leaving()
+            raise
         finally:
             self._tally.count(admission.marks[-1], reply.outcome())
-            if caller := scope.get("state", {}).get("caller"):
-                caller.charge(reply.total_tokens)
+            if caller := state.get("caller"):
+                caller.charge(reply.used_tokens(_body_size(scope)))
 
 
 class Reply:
-    """One reply on its way out. A plain one is held until it is whole, so that its mark is final."""
+    """One reply on its way out. A plain one is held until it is whole, so that its mark is final. `hide_usage`: of a
+    stream, the event that only tells its usage does not go out."""
 
-    def __init__(self, send: Send, admission: Admission) -> None:
-        self._send, self._admission = send, admission
+    def __init__(self, send: Send, admission: Admission, *, hide_usage: bool = False) -> None:
+        self._send, self._admission, self._hides_usage = send, admission, hide_usage
         self._start: Message | None = None
         self._held = bytearray()
         self._stream = self._done = self._client_left = False
@@ -77,10 +82,15 @@ class Reply:
 
         async def noting() -> Message:
             message = await receive()
-            self._client_left |= message["type"] == "http.disconnect"
+            if message["type"] == "http.disconnect":
+                self.note_leaving()
             return message
 
         return noting
+
+    def note_leaving(self) -> None:
+        """The client went away; a server also says so of one that has its whole reply."""
+        self._client_left |= not self._done
 
     async def send(self, message: Message) -> None:
         if message["type"] == "http.response.start":
@@ -103,11 +113,11 @@ class Reply:
         body, more = message.get("body", b""), message.get("more_body", False)
         if self._stream:
             if body:
-                self._events += body.count(b"data: {")
-                self._last = body if b"_tokens" in body else self._last
+                body = self._counted(body)
                 body = stamp_event(body, self._admission.fingerprint)
             self._done = not more
-            await self._send({**message, "body": body})
+            if body or not more:
+                await self._send({**message, "body": body})
             return
         self._held += body
         if more:
@@ -118,6 +128,13 @@ class Reply:
             whole = stamp_json(whole, self._admission.fingerprint)
         await self._send(self._marked(self._start, len(whole)))
         await self._send({"type": "http.response.body", "body": whole})
+
+    def _counted(self, events: bytes) -> bytes:
+        """Notes what `events` say of tokens; those of them that go out."""
+        self._last = events if b"_tokens" in events else self._last
+        events = without_usage_event(events) if self._hides_usage else events
+        self._events += events.count(b"data: {")
+        return events
 
     def _marked(self, start: Message, length: int | None) -> Message:
         replaced = (HEADER, b"content-length") if length is not None else (HEADER,)
@@ -130,12 +147,16 @@ class Reply:
     @property
     def output_tokens(self) -> int:
         """As the reply's usage says; of a stream without usage, its events."""
-        return _last_number(_OUTPUT, self._last) or self._events
+        return output_tokens(self._last) or self._events
 
-    @property
-    def total_tokens(self) -> int:
-        """Prompt and reply as the usage says, else the reply's tokens."""
-        return _last_number(_TOTAL, self._last) or self.output_tokens
+    def used_tokens(self, body_size: int) -> int:
+        """Prompt and reply as the usage says. A reply without one that was sent in part, or whose client left, used at
+        least its events and about what a body of `body_size` bytes holds; one that was refused or failed, nothing."""
+        told = total_tokens(self._last)
+        if told is not None:
+            return told
+        is_answered = 200 <= self.status < 400
+        return self._events + estimated_tokens(body_size) if is_answered or self._client_left else 0
 
     def outcome(self) -> dict[str, Any]:
         """What the tally keeps. A reply is failed when the server broke it off or answered 5xx, left when the client
@@ -146,14 +167,14 @@ class Reply:
         return {"failed": failed, "left": left, "output_tokens": self.output_tokens, "seconds": seconds}
 
 
-def _last_number(pattern: re.Pattern[bytes], text: bytes) -> int:
-    found = pattern.findall(text)
-    return int(found[-1]) if found else 0
-
-
 def _header(scope: Message, name: bytes) -> str:
     values = [value for key, value in scope.get("headers", ()) if key.lower() == name]
     return values[0].decode("latin-1").strip().strip('"') if values else ""
+
+
+def _body_size(scope: Message) -> int:
+    length = _header(scope, b"content-length")  # the access layer sets it
+    return int(length) if length.isdecimal() else 0
 
 
 def _with_request_id(scope: Message, mark: str) -> Message:

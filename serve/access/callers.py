@@ -97,3 +97,20 @@ def apply_caller(body: dict[str, Any], caller: Caller) -> bool:
     if caller.priority is not None and (own is not None or caller.priority):
         body["priority"] = max(caller.priority, caller.priority if own is None else own)
     return before != (body.get("cache_salt"), body.get("priority"))
+
+
+def ask_for_usage(body: dict[str, Any], caller: Caller) -> bool:
+    """Where the caller's tokens have a limit, a stream must say how many it used: asks for that in place. True when the
+    client itself had not asked, so that the event which says it is not meant for it.
+
+    Responses say it anyway, and the engine refuses options beside what is no stream or no object: those stay.
+    """
+    options = body.get("stream_options")
+    if not caller.rates.counts_tokens or body.get("stream") is not True or not isinstance(options or {}, dict):
+        return False
+    if options and options.get("include_usage") is True:
+        return False
+    # Without include_usage the engine does not heed continuous_usage_stats; with it, it would.
+    rest = {name: value for name, value in (options or {}).items() if name != "continuous_usage_stats"}
+    body["stream_options"] = rest | {"include_usage": True}
+    return True

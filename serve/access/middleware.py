@@ -7,38 +7,43 @@ import time
 from collections.abc import Mapping
 
 from serve.access.body import check_body
-from serve.access.callers import Caller, Callers, apply_caller
+from serve.access.callers import Caller, Callers, apply_caller, ask_for_usage
 from serve.access.cors import is_preflight, preflight, with_origin
 from serve.access.errors import App, Message, Receive, Refusal, Send, error_response
 from serve.access.limits import Clock, Places
 from serve.access.reading import ClientLeft, check_headers, parse_object, read_body
-from serve.access.routes import GENERATING, find_route
+from serve.access.routes import GENERATING, WITH_CHOICES, find_route
 from serve.access.settings import AccessSettings
 from serve.policy import MARK_HEADER
 
 logger = logging.getLogger("serve.access")
 
 BUSY_RETRY_S = 1
+PROBES = ("/livez", "/readyz")  # answered also while there are no settings yet
 CLIENT_LEFT = 499  # what the log calls a request whose sender left before it had an answer
 # The key, which nothing behind needs, and headers by which vLLM lets a client choose its priority and its rank.
 DROPPED = (b"authorization", b"proxy-authorization", b"x-vllm-priority", b"x-data-parallel-rank")
+_BUSY = ((b"retry-after", str(BUSY_RETRY_S).encode()),)
 _KEY = re.compile(r"sk-[\w-]+")
 _LENGTHS = (b"content-length", b"transfer-encoding")
 
 
 class AccessMiddleware:
     """ASGI middleware around a replica's routes. Refused requests never reach `app`; the others find their caller in
-    `scope["state"]["caller"]` (`name`, `scope`, `priority`, `charge(tokens)`).
+    `scope["state"]["caller"]` (`name`, `scope`, `priority`, `charge(tokens)`), and in `hide_usage` whether a stream
+    tells its usage for this layer's sake alone.
 
     In order: preflights, the key (401), the route (404), the scope (403), places (503), rates (429), the body (408,
-    413, 415, 400). Websockets are refused; lifespan events pass.
+    413, 415, 400). Websockets are refused; lifespan events pass. With `settings` None all but the probes is 503 until
+    `update` gives some.
     """
 
     def __init__(
-        self, app: App, settings: AccessSettings, *, clock: Clock = time.monotonic, now: Clock = time.time
+        self, app: App, settings: AccessSettings | None, *, clock: Clock = time.monotonic, now: Clock = time.time
     ) -> None:
-        self._app, self._settings = app, settings
-        self._callers = Callers(settings, clock, now)
+        self._app, self._is_told = app, settings is not None
+        self._settings = settings or AccessSettings()
+        self._callers = Callers(self._settings, clock, now)
         self._places = Places()
 
     @property
@@ -48,7 +53,7 @@ class AccessMiddleware:
 
     def update(self, settings: AccessSettings) -> None:
         """Follows other settings from the next request on; those inside go on."""
-        self._settings = settings
+        self._settings, self._is_told = settings, True
         self._callers.update(settings)
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
@@ -64,6 +69,8 @@ class AccessMiddleware:
         line = AccessLine(scope, send)
         reply = with_origin(line.send, headers, self._settings.cors_origins)
         try:
+            if not self._is_told and scope["path"] not in PROBES:
+                raise Refusal(503, "this replica is starting and has no access settings yet; try again", headers=_BUSY)
             if is_preflight(scope, headers):
                 await preflight(scope, headers, self._settings.cors_origins)(scope, receive, line.send)
             else:
@@ -93,8 +100,7 @@ class AccessMiddleware:
             await self._app(inner, receive, send)
             return
         if self.inside >= self._settings.max_waiting:
-            busy = [(b"retry-after", str(BUSY_RETRY_S).encode())]
-            raise Refusal(503, "this replica has no room for more requests now; try again", headers=busy)
+            raise Refusal(503, "this replica has no room for more requests now; try again", headers=_BUSY)
         with self._places.hold():
             _check_rates(caller)
             inner, receive = await self._read(inner, headers, caller, receive, line)
@@ -116,11 +122,14 @@ class AccessMiddleware:
         check_body(body)
         if self._settings.log_requests:
             line.note(raw)
-        if scope["path"] in GENERATING and apply_caller(body, caller):
+        is_changed = scope["path"] in GENERATING and apply_caller(body, caller)
+        hides_usage = scope["path"] in WITH_CHOICES and ask_for_usage(body, caller)
+        if is_changed or hides_usage:
             raw = json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode()
         kept = [pair for pair in scope["headers"] if pair[0].lower() not in _LENGTHS]
         sized = [*kept, (b"content-length", str(len(raw)).encode())]
-        return scope | {"headers": sized}, _replayed(raw, receive)
+        state = scope["state"] | {"hide_usage": hides_usage}
+        return scope | {"headers": sized, "state": state}, _replayed(raw, receive)
 
 
 def _check_rates(caller: Caller) -> None:

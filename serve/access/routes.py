@@ -34,9 +34,10 @@ ROUTES = (
         for path in ("/v1/chat/completions", "/v1/completions", "/v1/responses", "/tokenize", "/detokenize")
     ),
     _route("/metrics", _READ, "admin"),
-    _route(rf"/admin/{_SEGMENT}(?:/{_SEGMENT})*", ("GET", "HEAD", "POST"), "admin"),
+    *(_route(path, _READ, "admin") for path in ("/admin/version", "/admin/effective-config")),
 )
 GENERATING = ("/v1/chat/completions", "/v1/completions", "/v1/responses")
+WITH_CHOICES = GENERATING[:2]  # their streams tell the usage on request only
 
 
 def find_route(method: str, path: str, raw_path: bytes | None = None) -> Route | None:

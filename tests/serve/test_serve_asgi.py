@@ -19,7 +19,7 @@ class Caller:
         self.charged += tokens
 
 
-async def call(app, *, path=PATH, method="POST", headers=(), gate=None, incoming=()):
+async def call(app, *, path=PATH, method="POST", headers=(), gate=None, incoming=(), hides=False):
     """(status, headers, body, tally, caller, the scope the app saw) of one request through the middleware."""
     gate, tally, caller = gate or opened(), Tally(), Caller()
     sent, seen = [], []
@@ -36,7 +36,8 @@ async def call(app, *, path=PATH, method="POST", headers=(), gate=None, incoming
 
     messages = [{"type": "http.request", "body": b"{}"}, *incoming]
     raw = [(name.encode(), value.encode()) for name, value in headers]
-    scope = {"type": "http", "path": path, "method": method, "headers": raw, "state": {"caller": caller}}
+    scope = {"type": "http", "path": path, "method": method, "headers": raw}
+    scope["state"] = {"caller": caller, "hide_usage": hides}
     try:
         await GateMiddleware(noting, gate, tally)(scope, receive, send)
     except RuntimeError as error:
@@ -97,6 +98,68 @@ def test_usage_of_a_stream_counts_where_it_has_one():
     usage = b'{"usage":{"completion_tokens":9,"total_tokens":11}}'
     *_, served, caller, _ = asyncio.run(call(stream(b'{"a":1}', usage, b"[DONE]")))
     assert served["v1-aa"]["output_tokens"] == 9 and caller.charged == 11
+
+
+USAGE = b'{"id":"x","choices":[],"usage":{"prompt_tokens":2,"completion_tokens":9,"total_tokens":11}}'
+
+
+@pytest.mark.parametrize("hides", [True, False])
+def test_usage_that_only_the_limit_asked_for_stays_here(hides):
+    said = rb'{"choices":[{"delta":{"content":"\"choices\":[],\"usage\":{\"total_tokens\":1}"}}],"usage":null}'
+    _, _, body, _, caller, _ = asyncio.run(call(stream(said, USAGE, b"[DONE]"), hides=hides))
+    events = [event for event in body.split(b"\n\n") if event]
+    assert len(events) == (2 if hides else 3) and events[-1] == b"data: [DONE]"
+    assert b'"content":"\\"choices' in events[0]
+    assert caller.charged == 11
+
+
+def test_who_leaves_pays_for_what_came_and_for_the_prompt():
+    sized = [("content-length", "41")]
+
+    async def leaving(scope, receive, send):
+        while (await receive())["type"] != "http.disconnect":
+            pass
+
+    async def leaving_a_stream(scope, receive, send):
+        await stream(b'{"a":1}', b'{"a":2}')(scope, receive, send_but_the_end(send))
+        await leaving(scope, receive, send)
+
+    async def answering_nobody(scope, receive, send):
+        await leaving(scope, receive, send)
+        await plain({}, status=499)(scope, receive, send)
+
+    async def charged(app):
+        return (await call(app, headers=sized))[4].charged
+
+    def send_but_the_end(send):
+        async def sending(message):
+            if message["type"] == "http.response.start" or message["more_body"]:
+                await send(message)
+
+        return sending
+
+    assert asyncio.run(charged(leaving)) == asyncio.run(charged(answering_nobody)) == 11  # 41 bytes / 4, rounded up
+    assert asyncio.run(charged(leaving_a_stream)) == 13
+    assert asyncio.run(charged(plain({"error": {}}, status=400))) == 0
+    assert asyncio.run(charged(plain({"error": {}}, status=500))) == 0
+
+
+def test_a_request_that_is_cancelled_has_left():
+    async def run():
+        gate, tally, caller = opened(), Tally(), Caller()
+
+        async def waits(scope, receive, send):
+            await asyncio.sleep(60)
+
+        scope = {"type": "http", "path": PATH, "method": "POST", "state": {"caller": caller}}
+        scope["headers"] = [(b"content-length", b"8")]
+        task = asyncio.create_task(GateMiddleware(waits, gate, tally)(scope, None, None))
+        await asyncio.sleep(0.01)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        assert caller.charged == 2 and tally.state()["v1-aa"]["left"] == 1 and gate.inside == 0
+
+    asyncio.run(run())
 
 
 def test_a_refusal_by_the_app_keeps_its_body():

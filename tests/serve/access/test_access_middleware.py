@@ -1,17 +1,19 @@
 """The layer as a whole: rotation, rates, places, CORS, and what the log says."""
 
 import asyncio
+import json
 import logging
 
 import pytest
 
-from serve.access import AccessSettings
+from serve.access import AccessMiddleware, AccessSettings
 from tests.serve.access.fake_app import (
     ADMIN,
     CHAT,
     INFER,
     KEYS,
     Clock,
+    Seen,
     app_noting,
     ask,
     ask_raw,
@@ -90,6 +92,67 @@ def test_an_update_gives_no_fresh_limit():
 def test_limits_hold_without_keys_too():
     layer, _ = layered(requests_per_minute=1)
     assert [post(layer).status_code for _ in range(2)] == [200, 429]
+
+
+STREAM = CHAT | {"stream": True}
+
+
+@pytest.mark.parametrize(
+    ("limits", "body", "options", "hides"),
+    [
+        ({"tokens_per_minute": 60}, STREAM, {"include_usage": True}, True),
+        ({"tokens_per_minute": 60}, STREAM | {"stream_options": None}, {"include_usage": True}, True),
+        (
+            {"tokens_per_minute": 60},
+            STREAM | {"stream_options": {"include_usage": False, "continuous_usage_stats": True}},
+            {"include_usage": True},
+            True,
+        ),
+        (
+            {"tokens_per_minute": 60},
+            STREAM | {"stream_options": {"include_usage": True, "continuous_usage_stats": True}},
+            {"include_usage": True, "continuous_usage_stats": True},
+            False,
+        ),
+        ({"tokens_per_minute": 60}, STREAM | {"stream_options": "x"}, "x", False),
+        ({"tokens_per_minute": 60}, CHAT, None, False),
+        ({}, STREAM, None, False),
+    ],
+)
+def test_a_stream_tells_its_usage_where_tokens_are_limited(limits, body, options, hides):
+    layer, seen = layered(clock=Clock(0.0), keys=KEYS, **limits)
+    assert post(layer, INFER, json=body).status_code == 200
+    sent = json.loads(seen.bodies[0])
+    assert sent.get("stream_options") == options and seen.scopes[0]["state"]["hide_usage"] is hides
+    size = dict(seen.scopes[0]["headers"])[b"content-length"]
+    assert int(size) == len(seen.bodies[0])
+
+
+def test_responses_tell_their_usage_unasked():
+    layer, seen = layered(clock=Clock(0.0), keys=KEYS, tokens_per_minute=60)
+    body = {"input": "hi", "stream": True}
+    assert asyncio.run(ask(layer, "POST", "/v1/responses", token=INFER, json=body)).status_code == 200
+    assert "stream_options" not in json.loads(seen.bodies[0]) and seen.scopes[0]["state"]["hide_usage"] is False
+
+
+# --- before the first settings ---------------------------------------------------------------------------------------
+
+
+def test_without_settings_only_probes_are_answered():
+    seen = Seen()
+    layer = AccessMiddleware(app_noting(seen), None, clock=Clock(), now=Clock())
+    for path in ("/livez", "/readyz"):
+        assert asyncio.run(ask(layer, "GET", path)).status_code == 200
+    for method, path in (
+        ("POST", PATH), ("GET", "/v1/models"), ("GET", "/metrics"), ("GET", "/health"), ("GET", "/admin/version"),
+        ("GET", "/ui"), ("GET", "/nowhere"), ("OPTIONS", PATH),
+    ):  # fmt: skip
+        more = {"json": CHAT} if method == "POST" else {}
+        reply = asyncio.run(ask(layer, method, path, headers={"origin": ORIGIN}, **more))
+        assert reply.status_code == 503 and error_of(reply)["code"] == 503 and reply.headers["retry-after"] == "1"
+    assert len(seen.scopes) == 2
+    layer.update(AccessSettings(keys=KEYS))
+    assert post(layer).status_code == 401 and post(layer, INFER).status_code == 200
 
 
 # --- places ----------------------------------------------------------------------------------------------------------

@@ -1,0 +1,47 @@
+"""How many tokens a request used: what the engine's usage says, else what can be told from outside."""
+
+import json
+import re
+
+BYTES_PER_TOKEN = 4  # of English text with common vocabularies; text of other kinds has more tokens than this says
+_OUTPUT = re.compile(rb'"(?:completion|output)_tokens":\s*(\d+)')
+_TOTAL = re.compile(rb'"total_tokens":\s*(\d+)')
+_EVENT_END = b"\n\n"
+
+
+def output_tokens(text: bytes) -> int | None:
+    """The tokens of the reply by the last usage in `text`, None where it has none. Quotes inside a JSON text are
+    escaped, so nothing that a model wrote counts."""
+    return _last(_OUTPUT, text)
+
+
+def total_tokens(text: bytes) -> int | None:
+    """Prompt and reply by the last usage in `text`, None where it has none."""
+    return _last(_TOTAL, text)
+
+
+def _last(pattern: re.Pattern[bytes], text: bytes) -> int | None:
+    found = pattern.findall(text)
+    return int(found[-1]) if found else None
+
+
+def estimated_tokens(size: int) -> int:
+    """About how many tokens `size` bytes of a request's body are, rounded up."""
+    return -(-size // BYTES_PER_TOKEN)
+
+
+def without_usage_event(chunk: bytes) -> bytes:
+    """`chunk` of a stream without the event that `stream_options.include_usage` adds: one of usage and no choices."""
+    if b'"usage"' not in chunk:
+        return chunk
+    return _EVENT_END.join(event for event in chunk.split(_EVENT_END) if not _is_usage(event))
+
+
+def _is_usage(event: bytes) -> bool:
+    if not event.startswith(b"data: {"):
+        return False
+    try:
+        data = json.loads(event.removeprefix(b"data: "))
+    except ValueError:
+        return False
+    return data.get("choices") == [] and bool(data.get("usage"))
