@@ -110,16 +110,35 @@ class Registry:
         return self.resolve(Alias.CHAMPION)
 
     def set_alias(self, alias: str, number: int) -> None:
-        """Point `alias` at a version. Where the champion moves, the old one becomes `previous` first, so that a crash
-        in between leaves a way back; naming the present champion again changes nothing. So pointing the champion at
-        `previous` exchanges the two."""
+        """Point `alias` at a version; naming the present champion again changes nothing. Where the champion moves, the
+        old one becomes `previous`; so pointing the champion at `previous` exchanges the two.
+
+        `previous` moves first, so that a crash in between leaves a way back, and moves back where the champion cannot
+        be set; in an exchange the champion moves first, so that the version that is left never has both aliases.
+        """
         alias = _alias(alias)
         current = self.aliases()
         if current.get(alias) == number:
             return
-        if alias == Alias.CHAMPION and Alias.CHAMPION in current:
+        if alias != Alias.CHAMPION or Alias.CHAMPION not in current:
+            self._point(alias, number)
+        elif current.get(Alias.PREVIOUS) == number:
+            self._point(Alias.CHAMPION, number)
             self._point(Alias.PREVIOUS, current[Alias.CHAMPION])
-        self._point(alias, number)
+        else:
+            self._move_champion(number, current)
+
+    def _move_champion(self, number: int, current: Mapping[str, int]) -> None:
+        self._point(Alias.PREVIOUS, current[Alias.CHAMPION])
+        try:
+            self._point(Alias.CHAMPION, number)
+        except TrackingError as error:
+            if Alias.PREVIOUS in current:
+                try:
+                    self._point(Alias.PREVIOUS, current[Alias.PREVIOUS])
+                except TrackingError as second:
+                    error.add_note(str(second))
+            raise
 
     def tag(self, number: int, tags: Mapping[str, str]) -> None:
         """Tag a version; a later value of the same tag replaces the earlier one."""

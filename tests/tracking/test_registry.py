@@ -1,3 +1,5 @@
+from types import SimpleNamespace
+
 import pytest
 
 from pipeline.config import UserError
@@ -43,6 +45,43 @@ def test_the_champion_leaves_its_place_to_previous(tracker, store):
     tracker.set_alias("champion", tracker.registry.resolve("previous").number)  # a rollback
     assert tracker.registry.aliases() == {"candidate": 1, "champion": 1, "previous": 2}
     assert Registry.open(store, tracker.registry.name).served().version == 1
+
+
+class Aliases:
+    """A client that only keeps aliases; `broken` cannot be set."""
+
+    def __init__(self, broken=(), **named):
+        self.named, self.broken, self.log = named, broken, []
+
+    def get_registered_model(self, name):
+        return SimpleNamespace(aliases=dict(self.named))
+
+    def set_registered_model_alias(self, name, alias, version):
+        self.log.append(alias)
+        if alias in self.broken:
+            raise OSError("away")
+        self.named[alias] = int(version)
+
+
+@pytest.mark.parametrize(
+    "broken,left", [(["champion"], {"champion": 2, "previous": 1}), (["previous"], {"champion": 1, "previous": 1})]
+)
+def test_an_exchange_that_breaks_never_leaves_the_bad_version_with_both_names(broken, left):
+    client = Aliases(broken, champion=2, previous=1)
+    with pytest.raises(TrackingError):
+        Registry(client, "policy", tries=1).set_alias("champion", 1)
+    assert client.named == left
+
+
+def test_a_champion_that_cannot_be_set_gives_previous_back():
+    client = Aliases(["champion"], champion=2, previous=1)
+    with pytest.raises(TrackingError, match="set alias champion"):
+        Registry(client, "policy", tries=1).set_alias("champion", 3)
+    assert client.named == {"champion": 2, "previous": 1} and client.log == ["previous", "champion", "previous"]
+    first = Aliases(["champion"], champion=2)
+    with pytest.raises(TrackingError):
+        Registry(first, "policy", tries=1).set_alias("champion", 3)
+    assert first.named == {"champion": 2, "previous": 2}
 
 
 def test_a_version_takes_tags_and_keeps_its_own(tracker):
