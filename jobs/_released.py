@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from jobs._services import read_state
 from jobs.serve import results_folder
 from pipeline.config import RunConfig, UserError
 from pipeline.evaluation.model import fetch
@@ -33,15 +32,6 @@ class Release:
     def name(self) -> str:
         """For people."""
         return f"{self.registered.name} {self.number} ({self.policy.fingerprint})"
-
-
-def with_tracking(cfg: RunConfig, services: str) -> RunConfig:
-    """`cfg` with the MLflow of the local services where neither it nor the environment names one."""
-    state = read_state(Path(services))
-    if cfg.tracking.uri or os.environ.get("MLFLOW_TRACKING_URI") or "mlflow" not in state:
-        return cfg
-    tracking = cfg.tracking.model_copy(update={"uri": state["mlflow"].urls["mlflow"]})
-    return cfg.model_copy(update={"tracking": tracking})
 
 
 def open_registry(cfg: RunConfig) -> "Registry":

@@ -3,7 +3,6 @@
 import asyncio
 import itertools
 import os
-import signal
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -14,7 +13,7 @@ import httpx
 from pipeline.config import RunConfig
 from pipeline.problems import Problem, sample_seed, with_suffix
 from serve import client
-from serve.policy import Policy, Wanted, wanted_from
+from serve.policy import Policy, Wanted
 
 LABEL = "gate-replay"
 
@@ -35,17 +34,15 @@ class LiveEndpoint:
 
     def wanted(self) -> Wanted:
         """What the deployment asks its replicas to serve."""
-        app = client.details(self.dashboard)["applications"][client.APP]
-        return wanted_from(app["deployed_app_config"]["deployments"][0]["user_config"])
+        return client.wanted_now(client.details(self.dashboard))
 
     def start_canary(self, policy: Policy, replicas: int) -> None:
         """See `serve.client.start_canary`."""
         client.start_canary(self.dashboard, policy, replicas, self.deadline_s)
 
     def end_canary(self) -> None:
-        """See `serve.client.end_canary`. An interrupt waits until it is done."""
-        with uninterrupted():
-            client.end_canary(self.dashboard, self.deadline_s)
+        """See `serve.client.end_canary`."""
+        client.end_canary(self.dashboard, self.deadline_s)
 
     def swap(self, policy: Policy) -> float:
         """See `serve.client.swap`."""
@@ -53,24 +50,6 @@ class LiveEndpoint:
             self.dashboard, policy.version, policy.folder, policy.digest, self.deadline_s, mode=policy.mode
         )
         return report.seconds
-
-
-@contextmanager
-def uninterrupted() -> Iterator[None]:
-    """Holds SIGINT and SIGTERM back until the block is done; only in the main thread, where they arrive."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    came: list[int] = []
-    endings = (signal.SIGINT, signal.SIGTERM)
-    former = {ending: signal.signal(ending, lambda number, frame: came.append(number)) for ending in endings}
-    try:
-        yield
-    finally:
-        for ending, handler in former.items():
-            signal.signal(ending, handler)
-        if came:
-            signal.raise_signal(came[0])
 
 
 class Replayed:

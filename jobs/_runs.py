@@ -30,9 +30,15 @@ def run_folder(cfg: RunConfig) -> Path:
     return results_root(cfg) / str(cfg.run.name)
 
 
+RUN_GOES_ON = (
+    "run '{name}' is already going on (process {process}, folder {folder}); choose another run.name, or wait for it"
+)
+
+
 @contextmanager
-def held(folder: Path) -> Iterator[None]:
-    """Holds the run's folder for this process; UserError when another command has it. A killed holder lets go."""
+def held(folder: Path, taken: str = RUN_GOES_ON) -> Iterator[None]:
+    """Holds the run's folder for this process; UserError, with the text `taken`, when another command has it. A killed
+    holder lets go."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -42,10 +48,8 @@ def held(folder: Path) -> Iterator[None]:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             handle.seek(0)
-            raise UserError(
-                f"run '{folder.name}' is already going on (process {handle.read().strip()}, folder {folder}); "
-                "choose another run.name, or wait for it"
-            ) from None
+            process = handle.read().strip()
+            raise UserError(taken.format(name=folder.name, process=process, folder=folder)) from None
         handle.truncate(0)
         handle.write(str(os.getpid()))
         handle.flush()

@@ -10,10 +10,11 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from jobs._cli import run_command
-from jobs.promote import arguments
+from jobs._tracking import with_local_tracking
+from jobs.promote import alone, arguments, check_no_canary
 from jobs.serve import local_dashboard
 from pipeline.config import RunConfig, UserError
-from serve.promotion.flow import FAILURES
+from serve.promotion.way_back import FAILURES, take_back
 
 if TYPE_CHECKING:
     from jobs._replicas import LiveEndpoint
@@ -27,7 +28,10 @@ def main(cfg: RunConfig, args: argparse.Namespace) -> int:
         raise UserError(f"--replicas takes a whole number of at least 1, got {args.replicas}")
     live = LiveEndpoint(cfg, args.dashboard or local_dashboard(args.services))
     try:
-        return _end(live) if args.action == "end" else _start(cfg, args, live)
+        with alone(cfg):
+            return _end(live) if args.action == "end" else _start(cfg, args, live)
+    except UserError:
+        raise
     except FAILURES as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
@@ -42,16 +46,17 @@ def _end(live: "LiveEndpoint") -> int:
 def _start(cfg: RunConfig, args: argparse.Namespace, live: "LiveEndpoint") -> int:
     from jobs import _released
 
-    cfg = _released.with_tracking(cfg, args.services)
+    check_no_canary(live)
+    cfg = with_local_tracking(cfg, args.services)
     registry = _released.open_registry(cfg)
     candidate = _released.release(cfg, _released.find(registry, args.candidate))
-    on = False
+    present, on = live.wanted().policy, False
     try:
         live.start_canary(candidate.policy, args.replicas)
         on = True
     finally:
-        if not on:
-            live.end_canary()
+        if not on and (left := take_back(live, candidate.policy, present, cfg.gate.deadline_s)):
+            print(f"error: {left}", file=sys.stderr)
     print(
         f"{candidate.name} is on {args.replicas} of {len(live.states())} replicas; `python -m jobs.canary end` ends it"
     )

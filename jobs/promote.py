@@ -8,10 +8,12 @@ reason in one line; 2: something to mend.
 import argparse
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
 from jobs._cli import run_command
 from jobs._runs import held, results_root
+from jobs._tracking import with_local_tracking
 from jobs.serve import local_dashboard
 from jobs.services import FOLDER
 from pipeline.config import RunConfig, UserError
@@ -23,10 +25,21 @@ if TYPE_CHECKING:
     from serve.promotion.check import Decision
 
 
+CHANGING = (
+    "another command changes what the endpoint serves (process {process}): wait for it, or end it with Ctrl-C, and it "
+    "takes back what it has begun"
+)
+
+
 def main(cfg: RunConfig, args: argparse.Namespace) -> int:
     """Promotes or refuses; the endpoint serves what it did before unless this returns 0."""
-    with held(results_root(cfg) / "gate"):  # two promotions at a time would take each other's canary away
+    with alone(cfg):
         return _promote(cfg, args)
+
+
+def alone(cfg: RunConfig) -> AbstractContextManager[None]:
+    """Held by every command that changes what is served: two at a time would take each other's canary away."""
+    return held(results_root(cfg) / "gate", CHANGING)
 
 
 def _promote(cfg: RunConfig, args: argparse.Namespace) -> int:
@@ -35,7 +48,7 @@ def _promote(cfg: RunConfig, args: argparse.Namespace) -> int:
     from pipeline.judge import JudgeFailure
     from pipeline.loop.remote import RunFailed
 
-    cfg = _released.with_tracking(cfg, args.services)
+    cfg = with_local_tracking(cfg, args.services)
     live = LiveEndpoint(cfg, args.dashboard or local_dashboard(args.services))
     registry = _released.open_registry(cfg)
     found, served = _released.find(registry, args.candidate), registry.served()
@@ -59,6 +72,11 @@ def check_asked(live: "LiveEndpoint", number: int, champion: int | None) -> None
     """UserError where there is nothing to promote, or another canary is on."""
     if number == champion:
         raise UserError(f"version {number} is the champion already; name another --candidate")
+    check_no_canary(live)
+
+
+def check_no_canary(live: "LiveEndpoint") -> None:
+    """UserError where one is on, or nothing is deployed."""
     live.address()  # says how to deploy where nothing is
     if canary := live.wanted().canary:
         raise UserError(f"a canary of {canary.fingerprint} is on; end it first with `python -m jobs.canary end`")

@@ -11,10 +11,11 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from jobs._cli import run_command
-from jobs.promote import arguments
+from jobs._tracking import with_local_tracking
+from jobs.promote import alone, arguments
 from jobs.serve import local_dashboard
 from pipeline.config import RunConfig
-from serve.promotion.flow import FAILURES
+from serve.promotion.way_back import FAILURES
 
 if TYPE_CHECKING:
     from jobs._released import Release
@@ -23,12 +24,17 @@ if TYPE_CHECKING:
 
 def main(cfg: RunConfig, args: argparse.Namespace) -> int:
     """Prints the seconds it took; 1 when a replica refused or did not confirm it in time (the old weights go on)."""
+    with alone(cfg):
+        return _back(cfg, args)
+
+
+def _back(cfg: RunConfig, args: argparse.Namespace) -> int:
     from jobs import _released
     from jobs._replicas import LiveEndpoint
     from pipeline.tracking import TrackingError
 
     begun = time.monotonic()
-    cfg = _released.with_tracking(cfg, args.services)
+    cfg = with_local_tracking(cfg, args.services)
     live = LiveEndpoint(cfg, args.dashboard or local_dashboard(args.services))
     registry = _released.open_registry(cfg)
     target = _released.release(cfg, _released.find(registry, args.to), check=False)  # the replicas check it
@@ -42,7 +48,8 @@ def main(cfg: RunConfig, args: argparse.Namespace) -> int:
     try:
         exchange(registry, target, args.reason)
     except TrackingError as error:
-        print(f"error: it is served, but the registry does not say so: {error}; run this again", file=sys.stderr)
+        again = f"run again with --to {target.number}"  # `previous` may name another one now
+        print(f"error: it is served, but the registry does not say so: {error}; {again}", file=sys.stderr)
         return 1
     return 0
 

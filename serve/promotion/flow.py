@@ -3,6 +3,7 @@
 The endpoint, the registry and the replay are what is passed in, so the order of things can be tried in memory.
 """
 
+import logging
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -10,23 +11,23 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 
-import httpx
-
 from pipeline.config.schema import Gate
-from serve.client import SwapRefused, SwapTimeout
 from serve.policy import Policy
 from serve.promotion.check import Check, Decision, told
 from serve.promotion.watch import States, Traffic, refusals_since, traffic_since, watch
+from serve.promotion.way_back import FAILURES, Changeable, take_back
 
-FAILURES = (SwapRefused, SwapTimeout, RuntimeError, TimeoutError, httpx.HTTPError)
+logger = logging.getLogger(__name__)
 
 
 class Result(StrEnum):
-    """What became of a candidate: refused before it got any traffic, or rolled back after."""
+    """What became of a candidate: refused before it got any traffic, or rolled back after; or left on, where the way
+    back failed too."""
 
     PROMOTED = "promoted"
     REFUSED = "refused"
     ROLLED_BACK = "rolled back"
+    LEFT_ON = "not taken back"
 
 
 @dataclass(frozen=True)
@@ -43,16 +44,14 @@ class Outcome:
         return self.result is Result.PROMOTED
 
 
-class Replicas(Protocol):
-    """The endpoint. Its changes return once confirmed and raise one of `FAILURES` otherwise."""
+class Replicas(Changeable, Protocol):
+    """The endpoint, watched and changed."""
 
     def states(self) -> States:
         """What each replica that answers says of itself."""
         ...
 
     def start_canary(self, policy: Policy, replicas: int) -> None: ...
-
-    def end_canary(self) -> None: ...
 
     def swap(self, policy: Policy) -> float:
         """Seconds until every replica has confirmed it. Ends a canary."""
@@ -86,6 +85,7 @@ class Promotion:
     ) -> None:
         self.endpoint, self.replay, self.limits, self.set_champion = endpoint, replay, limits, set_champion
         self._clock, self._sleep = clock, sleep
+        self.failed_looks = 0
 
     def run(self, candidate: Policy, present: Policy, decision: Decision) -> Outcome:
         """`present` is what the endpoint serves; it serves it again when this returns without a promotion, and when it
@@ -95,42 +95,43 @@ class Promotion:
         replicas = len(self.endpoint.states())
         if replicas < 1:
             return Outcome(Result.REFUSED, "no replica of the endpoint answers", decision.checks)
-        tried = self._with_canary if replicas > 1 else self._alone
+        outcome, left = None, ""
         try:
-            outcome = tried(candidate, present, replicas)
+            outcome = self._tried(candidate, present, replicas)
+        finally:
+            if outcome is None or not outcome.promoted:
+                left = self._back(candidate, present)
+        checks = (*decision.checks, *outcome.checks)
+        if left:
+            return Outcome(Result.LEFT_ON, f"{outcome.reason}; {left}", checks)
+        return Outcome(outcome.result, outcome.reason, checks, outcome.seconds)
+
+    def _tried(self, candidate: Policy, present: Policy, replicas: int) -> Outcome:
+        way = self._with_canary if replicas > 1 else self._alone
+        try:
+            return way(candidate, present, replicas)
         except FAILURES as error:
-            outcome = Outcome(Result.ROLLED_BACK, str(error) or type(error).__name__)
-        return Outcome(outcome.result, outcome.reason, (*decision.checks, *outcome.checks), outcome.seconds)
+            return Outcome(Result.ROLLED_BACK, str(error) or type(error).__name__)
+
+    def _back(self, candidate: Policy, present: Policy) -> str:
+        within = self.limits.deadline_s
+        left = take_back(self.endpoint, candidate, present, within, clock=self._clock, sleep=self._sleep)
+        if left:
+            logger.error(left)
+        return left
 
     # --- several replicas: a part of the traffic first ---
 
     def _with_canary(self, candidate: Policy, present: Policy, replicas: int) -> Outcome:
         count = min(self.limits.canary_replicas, replicas - 1)
-        on = True
-        try:
-            self.endpoint.start_canary(candidate, count)
-            with self.replay.running():
-                seen = self._watched(candidate, present, count)
-            if isinstance(seen, Outcome):
-                return seen
-            seconds = self._everywhere(candidate, present)
-            on = False
-            return Outcome(Result.PROMOTED, "all limits hold", seen, seconds)
-        finally:
-            if on:
-                self.endpoint.end_canary()
-
-    def _everywhere(self, candidate: Policy, present: Policy) -> float:
-        """The swap ends the canary. Aliases move once every replica has confirmed; where they do not, all go back."""
-        kept = False
-        try:
-            seconds = self.endpoint.swap(candidate)
-            self.set_champion()
-            kept = True
-            return seconds
-        finally:
-            if not kept:
-                self.endpoint.swap(present)
+        self.endpoint.start_canary(candidate, count)
+        with self.replay.running():
+            seen = self._watched(candidate, present, count)
+        if isinstance(seen, Outcome):
+            return seen
+        seconds = self.endpoint.swap(candidate)  # ends the canary
+        self.set_champion()  # aliases move once every replica has confirmed; where they do not, all go back
+        return Outcome(Result.PROMOTED, "all limits hold", seen, seconds)
 
     # --- one replica: there is no part of the traffic to give ---
 
@@ -138,19 +139,13 @@ class Promotion:
         before = self.endpoint.states() if self.limits.replay else {}  # without a replay: all it has answered so far
         self.replay.whole()  # the present weights answer the same, to compare with
         reference = traffic_since(before, self.endpoint.states(), present.fingerprint)
-        kept = False
-        try:
-            seconds = self.endpoint.swap(candidate)
-            with self.replay.running():
-                seen = self._watched(candidate, present, replicas, reference)
-            if isinstance(seen, Outcome):
-                return seen
-            self.set_champion()
-            kept = True
-            return Outcome(Result.PROMOTED, "all limits hold", seen, seconds)
-        finally:
-            if not kept:
-                self.endpoint.swap(present)
+        seconds = self.endpoint.swap(candidate)
+        with self.replay.running():
+            seen = self._watched(candidate, present, replicas, reference)
+        if isinstance(seen, Outcome):
+            return seen
+        self.set_champion()
+        return Outcome(Result.PROMOTED, "all limits hold", seen, seconds)
 
     def _watched(
         self, candidate: Policy, present: Policy, count: int, reference: Traffic | None = None
@@ -158,14 +153,15 @@ class Promotion:
         """Looks until the soak is over and enough has been answered; the last checks, or why it goes back.
 
         `count` replicas must answer with the candidate. `reference` is what they are held against; None: what the
-        other replicas answer meanwhile.
+        other replicas answer meanwhile. A look that fails is silence: it ends the watch after gate.max_silence_s.
         """
         limits = self.limits
         started = answered = self._clock()
-        first = self.endpoint.states()
+        first = self._look()
         while True:
             self._sleep(limits.look_every_s)
-            states, now = self.endpoint.states(), self._clock()
+            states, now = self._look(), self._clock()
+            first = first or states
             if sum(_serves(state, candidate) for state in states.values()) >= count:
                 answered = now
             canary = traffic_since(first, states, candidate.fingerprint)
@@ -175,7 +171,7 @@ class Promotion:
             if crossed := [check for check in checks if check.crossed]:
                 return Outcome(Result.ROLLED_BACK, told(crossed), checks)
             soaked = now - started >= limits.soak_s
-            if soaked and canary.requests >= limits.min_canary_requests:
+            if soaked and states and canary.requests >= limits.min_canary_requests:
                 return checks
             if now - started > limits.soak_s + limits.deadline_s:
                 return Outcome(
@@ -184,6 +180,15 @@ class Promotion:
                     f"(gate.min_canary_requests) reached the candidate within {now - started:.0f} s",
                     checks,
                 )
+
+    def _look(self) -> States:
+        """What the replicas say; nothing where nobody could be asked."""
+        try:
+            return self.endpoint.states()
+        except FAILURES as error:
+            self.failed_looks += 1
+            logger.warning("the replicas could not be looked at (failure %d): %s", self.failed_looks, error)
+            return {}
 
 
 def _serves(state: dict, policy: Policy) -> bool:

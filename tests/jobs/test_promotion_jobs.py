@@ -1,6 +1,7 @@
 """The commands that change what is served, over an endpoint, a registry and engines in memory."""
 
 import json
+import os
 from contextlib import contextmanager, nullcontext
 from types import SimpleNamespace
 
@@ -8,10 +9,11 @@ import pytest
 
 from jobs import canary, promote, rollback
 from jobs._released import find
+from jobs._runs import held
 from pipeline.config import ROOT, UserError
 from pipeline.tracking import RegisteredVersion, TrackingError
 from pipeline.weights import read_manifest
-from serve.client import SwapRefused
+from serve.client import SwapRefused, SwapTimeout
 from serve.policy import Policy, Wanted
 from tests.evaluation.fake_endpoint import written
 
@@ -217,7 +219,7 @@ def test_a_slow_candidate_is_taken_back(world, capsys):
 def test_a_registry_that_is_away_at_the_end_takes_it_back(world, capsys):
     world.registry.away = True
     assert world.run(promote) == 1
-    assert world.live.policy.version == 11 and world.live.log[-1] == "end"
+    assert world.live.policy.version == 11 and world.live.log[-2:] == ["swap v12", "swap v11"]
     assert "was rolled back: MLflow is away" in capsys.readouterr().out
 
 
@@ -268,7 +270,8 @@ def test_a_rollback_that_a_replica_refuses_moves_no_alias(world, capsys):
 def test_a_rollback_goes_before_the_registry(world, capsys):
     world.registry.away = True
     assert world.run(rollback) == 1 and world.live.policy.version == 14
-    assert "it is served, but the registry does not say so" in capsys.readouterr().err
+    error = capsys.readouterr().err
+    assert "it is served, but the registry does not say so" in error and "run again with --to 4" in error
 
 
 def test_a_canary_by_hand(world, capsys):
@@ -278,8 +281,42 @@ def test_a_canary_by_hand(world, capsys):
     assert world.live.canary is None and "all 2 replicas serve v11-11111111" in capsys.readouterr().out
     assert world.registry.log == []
     world.live.refuses = True
-    assert world.run(canary, "start") == 1 and world.live.log[-1] == "end"
+    assert world.run(canary, "start") == 1 and "NaN" in capsys.readouterr().err  # the client has taken it back
     assert world.run(canary, "start", "--replicas", "0") == 2
+
+
+def test_a_second_canary_leaves_the_first_one_alone(world, capsys):
+    assert world.run(canary, "start", "--candidate", "3") == 0
+    assert world.run(canary, "start") == 2 and world.live.canary.version == 13 and "end" not in world.live.log
+    assert "a canary of v13-33333333 is on; end it first" in capsys.readouterr().err
+
+
+def test_a_canary_that_is_not_confirmed_is_taken_back_and_a_mistake_changes_nothing(world, capsys):
+    def unconfirmed(wanted, replicas):
+        world.live.canary = wanted
+        raise SwapTimeout("waiting for r0")
+
+    world.live.start_canary = unconfirmed
+    assert world.run(canary, "start") == 1 and world.live.log == ["end"] and world.live.canary is None
+
+    def refused(wanted, replicas):
+        raise UserError("a canary of 2 would leave none")
+
+    world.live.start_canary = refused
+    assert world.run(canary, "start", "--replicas", "2") == 2 and world.live.log == ["end"]
+
+
+@pytest.mark.parametrize("command,argv", [(promote, []), (rollback, []), (canary, ["start"]), (canary, ["end"])])
+def test_one_command_at_a_time_changes_what_is_served(world, capsys, command, argv):
+    with held(world.folder / "gate"):
+        assert world.run(command, *argv) == 2
+    error = capsys.readouterr().err
+    assert f"another command changes what the endpoint serves (process {os.getpid()})" in error
+    assert "run.name" not in error and world.live.log == []
+
+
+def test_a_measurement_says_that_it_starts_a_ray_of_its_own(world, capsys):
+    assert world.run(promote) == 0 and "starting a Ray of this command's own" in capsys.readouterr().out
 
 
 def test_versions_are_found_by_number_or_alias():

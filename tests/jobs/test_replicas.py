@@ -6,11 +6,12 @@ import time
 
 import pytest
 
-from jobs._replicas import LiveEndpoint, Replayed, key_headers, uninterrupted
+from jobs._replicas import LiveEndpoint, Replayed, key_headers
 from pipeline.config import load_config
 from pipeline.problems import load_problems
 from serve.client import APP, KEY_VARIABLE, Endpoint
 from serve.policy import Policy
+from serve.promotion.way_back import uninterrupted
 from tests.evaluation.fake_endpoint import FakeEndpoint, serving
 
 PROBLEMS = load_problems(load_config(None, ["problems.held_out.0.size=5"]).problems.held_out, 0)
@@ -73,12 +74,17 @@ def test_an_interrupt_waits_until_the_canary_is_taken_back():
     assert done[-1] is None
 
 
-def test_what_the_deployment_wants_is_read_from_its_config(monkeypatch):
+def test_what_the_deployment_wants_is_told_by_serve(monkeypatch):
     config = Policy(3, "/v3", "d" * 64).as_config() | {
         "canary": Policy(4, "/v4", "e" * 64).as_config() | {"replicas": 1},
         "access": {"keys": []},
     }
-    details = {"applications": {APP: {"deployed_app_config": {"deployments": [{"user_config": config}]}}}}
+    running = {"HotSwapServer:policy": {"deployment_config": {"user_config": config}}}
+    told = {
+        "deployed_app_config": {"args": {"config": "tiny.yaml"}},
+        "deployments": running,
+    }  # as from infra/serve.yaml
+    details = {"applications": {APP: told}}
     monkeypatch.setattr("serve.client.details", lambda dashboard: details)
     wanted = LiveEndpoint(load_config(None, []), "http://x").wanted()
     assert (wanted.policy.version, wanted.canary.folder, wanted.canary_replicas) == (3, "/v4", 1)

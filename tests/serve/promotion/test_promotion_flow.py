@@ -1,14 +1,17 @@
 """A candidate's way to the users and back, over an endpoint in memory: who serves what, in which order."""
 
+import signal
 from contextlib import contextmanager
 
 import pytest
 
+from pipeline.config import UserError
 from pipeline.config.schema import Gate
 from serve.client import SwapRefused, SwapTimeout
-from serve.policy import Policy
+from serve.policy import Policy, Wanted
 from serve.promotion.check import Check, Decision
 from serve.promotion.flow import Promotion, Result
+from serve.promotion.way_back import take_back
 
 OLD, NEW = Policy(1, "/old", "1" * 64), Policy(2, "/new", "2" * 64)
 LIMITS = Gate(soak_s=5, look_every_s=1, min_canary_requests=10, deadline_s=20, max_silence_s=3)
@@ -70,7 +73,13 @@ class World:
 
     def end_canary(self):
         self.log.append("end canary")
+        if "end" in self.breaks:
+            raise self.breaks["end"].pop(0) if len(self.breaks["end"]) > 1 else self.breaks["end"][0]
         self.policies = dict.fromkeys(self.policies, list(self.policies.values())[-1])
+
+    def wanted(self):
+        first, last = list(self.policies.values())[0], list(self.policies.values())[-1]
+        return Wanted(last) if first == last else Wanted(last, first, 1)
 
     def swap(self, policy):
         self.log.append(f"swap v{policy.version}")
@@ -101,8 +110,9 @@ class World:
         self.log.append("champion")
 
     def run(self, decision=PASSED, limits=LIMITS):
-        promotion = Promotion(self, self, limits, self.set_champion, clock=lambda: self.now, sleep=self.sleep)
-        return promotion.run(NEW, OLD, decision)
+        clock, sleep = lambda: self.now, lambda seconds: self.sleep(seconds)
+        self.promotion = Promotion(self, self, limits, self.set_champion, clock=clock, sleep=sleep)
+        return self.promotion.run(NEW, OLD, decision)
 
     @property
     def serves(self):
@@ -159,6 +169,114 @@ def test_a_replica_that_falls_silent():
     world = World()
     world.silent = ("r0",)
     assert "seconds of silence 4, allowed 3" in world.run().reason and world.serves == {1}
+
+
+AWAY = UserError("no Ray dashboard answers")
+
+
+@pytest.mark.parametrize("first", [2, 3])  # the look before the soak, or one in it
+def test_a_look_that_fails_is_silence_and_no_end(first):
+    world, looks = World(), iter(range(1, 99))
+    states = world.states
+
+    def look():
+        if next(looks) == first:
+            raise AWAY
+        return states()
+
+    world.states = look
+    assert world.run().promoted and world.promotion.failed_looks == 1
+
+
+def test_looks_that_go_on_failing_take_it_back():
+    world, looks = World(), iter(range(1, 99))
+    states = world.states
+
+    def look():
+        if next(looks) > 3:
+            raise AWAY
+        return states()
+
+    world.states = look
+    outcome = world.run(limits=LIMITS.model_copy(update={"min_canary_requests": 0, "max_silence_s": 8, "soak_s": 4}))
+    assert "seconds of silence 9, allowed 8" in outcome.reason and world.serves == {1}  # a soak does not end unseen
+
+
+def test_the_way_back_is_tried_again():
+    world = World(v2={"failed": 4})
+    world.breaks["end"] = [AWAY, SwapTimeout("not confirmed")]
+    world.end_canary = lambda: World.end_canary(world) if len(world.breaks["end"]) > 1 else end(world)
+
+    def end(world):
+        del world.breaks["end"]
+        World.end_canary(world)
+
+    outcome = world.run()
+    assert outcome.result is Result.ROLLED_BACK and world.serves == {1} and world.log.count("end canary") == 2
+
+
+def test_a_way_back_that_fails_is_told_with_what_to_do():
+    world = World(v2={"failed": 4})
+    world.breaks["end"] = [AWAY]
+    outcome = world.run()
+    assert outcome.result is Result.LEFT_ON and not outcome.promoted and world.now == 21
+    assert outcome.reason.startswith("error rate 1, allowed 0.01; v2-22222222 could not be taken back within 20 s")
+    assert "no Ray dashboard answers" in outcome.reason and "`python -m jobs.canary end`" in outcome.reason
+    alone = World(1, v2={"failed": 4})
+    swap = alone.swap
+
+    def stuck(policy):
+        if policy == OLD:
+            raise AWAY
+        return swap(policy)
+
+    alone.swap = stuck
+    assert "`python -m jobs.rollback --to NUMBER`" in alone.run().reason
+
+
+def test_what_another_command_has_put_on_meanwhile_stays():
+    world = World()
+    other = Policy(3, "/other", "3" * 64)
+    world.sleep = lambda seconds: (World.sleep(world, seconds), world.policies.update(r0=other))
+    assert "seconds of silence" in world.run().reason and "end canary" not in world.log and world.serves == {1, 3}
+
+
+def test_a_second_interrupt_waits_until_the_way_back_is_done():
+    world, former = World(1), signal.signal(signal.SIGINT, signal.default_int_handler)
+    world.breaks["sleep"] = KeyboardInterrupt()
+    swap = world.swap
+
+    def interrupted(policy):
+        if policy == OLD:
+            signal.raise_signal(signal.SIGINT)
+        return swap(policy)
+
+    world.swap = interrupted
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            world.run()
+    finally:
+        signal.signal(signal.SIGINT, former)
+    assert world.log[-1] == "swap v1" and world.serves == {1}
+
+
+def test_a_way_back_that_was_asked_for_but_not_confirmed_is_confirmed():
+    class Slow:
+        now, log = Wanted(OLD, NEW, 1), []
+
+        def wanted(self):
+            return self.now
+
+        def end_canary(self):
+            self.log.append("end")
+            self.now = Wanted(OLD)
+            if len(self.log) == 1:
+                raise SwapTimeout("waiting for r0")
+
+    slow = Slow()
+    assert take_back(slow, NEW, OLD, 5, clock=lambda: 0.0, sleep=lambda seconds: None) == ""
+    assert slow.log == ["end", "end"]
+    assert take_back(slow, NEW, OLD, 5) == "" and len(slow.log) == 2  # nothing was begun
 
 
 MOMENTS = [("start", 2), *((where, replicas) for where in ("sleep", "swap", "alias") for replicas in (1, 2))]
