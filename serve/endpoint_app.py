@@ -22,8 +22,9 @@ PROBE_KEPT_S = 2.0  # probes in between get the last answer
 class EndpointApp:
     """An ASGI app; it needs neither Ray nor vLLM. Lifespan events go to `engine_app` alone, all else through `access`.
 
-    `readiness(deadline in seconds)` says why the replica is not ready, None when it is; `states()` gives the state of
-    every running replica; `effective()` what this one's engine was asked for and runs with.
+    `readiness(deadline in seconds)` says why the replica is not ready, None when it is; `states()` gives
+    `replicas`, the state of each that answers, and `silent`, the names of the others; `effective()` what this one's
+    engine was asked for and runs with. Until `access.update` where `settings` is None, only probes are answered.
     """
 
     def __init__(
@@ -31,10 +32,10 @@ class EndpointApp:
         engine_app: App,
         gate: Gate,
         tally: Tally,
-        settings: AccessSettings,
+        settings: AccessSettings | None,
         *,
         readiness: Callable[[float], Awaitable[str | None]],
-        states: Callable[[], Awaitable[list[dict[str, Any]]]],
+        states: Callable[[], Awaitable[dict[str, Any]]],
         effective: Callable[[], dict[str, Any]] = dict,
     ) -> None:
         self._engine_app, self._readiness, self._states, self._effective = engine_app, readiness, states, effective
@@ -69,7 +70,7 @@ class EndpointApp:
         return JSONResponse({"status": "ready"})
 
     async def _versions(self, request: Request) -> Response:
-        return JSONResponse({"replicas": await self._states()})
+        return JSONResponse(await self._states())
 
     async def _effective_config(self, request: Request) -> Response:
         return JSONResponse(self._effective())

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 from ray import serve
-from ray.llm._internal.serve.utils.broadcast import broadcast
 from ray.serve.llm import LLMConfig
 from ray.serve.llm.deployment import LLMServer
 
@@ -19,7 +18,8 @@ from serve.engine_config import effective_engine
 from serve.gate import Gate
 from serve.node_only import bind_to_node
 from serve.policy import Policy, wanted_from
-from serve.swap import SwapFailed, Swapper
+from serve.replica_states import ReplicaStates
+from serve.swap import CALL_S, SwapFailed, Swapper
 from serve.tally import Tally
 
 LOAD_METHOD = "load_snapshot"  # of the worker extension; returns the identity of what it loaded
@@ -41,7 +41,8 @@ class HotSwapServer(LLMServer):
         self._asked = dict(llm_config.engine_kwargs)
         self._rank = 0
         self._is_canary, self._access_digest = False, ""
-        self.gate, self.tally, self.access = Gate(), Tally(), AccessSettings()
+        self.gate, self.tally = Gate(longest_wait_s=drain_s + 2 * CALL_S), Tally()
+        self.access: AccessSettings | None = None  # until the first reconfigure: the HTTP port opens before it
         self._app: EndpointApp | None = None
         engine = EngineWeights(self)
         self._swapper = Swapper(engine, self.gate, self._verify, drain_s=drain_s, parity_limit=parity_limit)
@@ -62,7 +63,7 @@ class HotSwapServer(LLMServer):
             self.tally,
             self.access,
             readiness=self.readiness,
-            states=all_states,
+            states=ReplicaStates(),
             effective=self.effective_config,
         )
         return self._app
@@ -136,13 +137,6 @@ class HotSwapServer(LLMServer):
         found = effective_engine(client.vllm_config, self.engine._vllm_args, client.log_stats)
         replica = serve.get_replica_context().replica_id.unique_id
         return {"replica": replica, "requested": self._asked, "effective": found}
-
-
-async def all_states() -> list[dict[str, Any]]:
-    """`policy_status` of every running replica of this replica's deployment."""
-    context = serve.get_replica_context()
-    handle = serve.get_deployment_handle(context.deployment, context.app_name)
-    return await asyncio.to_thread(broadcast, handle, "policy_status")
 
 
 class EngineWeights:

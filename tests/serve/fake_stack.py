@@ -143,7 +143,7 @@ class Stack:
         return None if self.gate.is_open else "no weights are confirmed yet"
 
     async def _states(self):
-        return [self.swapper.state()]
+        return {"replicas": [self.swapper.state()], "silent": []}
 
     def counts(self):
         """What holds on to requests, all 0 when none is there."""
