@@ -59,6 +59,7 @@ def test_a_killed_replica_fails_no_whole_reply(arguments):
     print(json.dumps({name: result[name] for name in ("kill", "broken_streams", "failures")}))
 
 
+@pytest.mark.nightly
 def test_beside_vllms_own_server(arguments):
     assert jobs.serve.command([*arguments[0], "serve.replicas=1"]) == 0
     more = ["--rounds", "3", "--clients", "1,4", "--tokens", "8,32"]

@@ -23,7 +23,7 @@ from pipeline.weights import write_snapshot
 from serve import client
 from serve.policy import fingerprint
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(1500)]
+pytestmark = [pytest.mark.slow, pytest.mark.nightly, pytest.mark.timeout(1500)]
 
 ROOT = Path(__file__).resolve().parents[2]
 TINY = ROOT / "infra/models/tiny"

@@ -13,7 +13,7 @@ from pipeline.problems.tiny_tokenizer import save_tokenizer
 from serve import client
 from tests.serve.test_serve_endpoint import tiny_model
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.slow, pytest.mark.nightly, pytest.mark.timeout(900)]
 
 CHANGE_S = 240  # for a replica to come or go on two busy cores
 FAMILIES = range(10, 22)

@@ -15,7 +15,7 @@ from serve.speculation.fit import timings
 from serve.speculation.logs import read_decisions
 from serve.speculation.settings import Settings, engine_options
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.slow, pytest.mark.nightly, pytest.mark.timeout(600)]
 MODEL = ROOT / "infra" / "models" / "tiny"
 PROMPTS = [list(range(10 + i, 22 + i)) for i in range(4)]
 K_MAX = 4
