@@ -14,7 +14,7 @@ from jobs._bench_replies import Confirmed, Context
 from jobs._bench_weights import Alternating, Bad, bad_snapshots
 from pipeline.config import RunConfig, UserError
 from serve import client
-from serve.policy import fingerprint
+from serve.policy import Policy, fingerprint
 
 KINDS = 6  # of broken snapshots
 SLACK_S = 60.0
@@ -51,7 +51,7 @@ class Swaps:
 
     @property
     def deadline(self) -> float:
-        return self.cfg.serve.drain_deadline_s + SLACK_S
+        return client.change_deadline_s(self.cfg.serve.drain_deadline_s)
 
     async def during(self, count: int, progress: Callable[[], float], note: Callable[[str], object]) -> None:
         """Makes `count` swaps, spread evenly over a phase of which `progress()` is the part that is over (0 to 1)."""
@@ -73,11 +73,7 @@ class Swaps:
         began = time.monotonic()
         self.record.marks.add(fingerprint(snapshot.version, digest))
         try:
-            report = await asyncio.to_thread(
-                client.swap,
-                *(self.target.dashboard, snapshot.version, snapshot.uri, digest, self.deadline),
-                mode=self.cfg.serve.swap_mode,
-            )
+            report = await self._swap(Policy(snapshot.version, snapshot.uri, digest, self.cfg.serve.swap_mode))
         except (client.SwapRefused, client.SwapTimeout, RuntimeError, httpx.HTTPError) as error:
             self.record.failures.append(f"swap to version {snapshot.version}: {type(error).__name__}: {error}")
             return
@@ -89,6 +85,9 @@ class Swaps:
         self.record.swaps.append(
             {"version": snapshot.version, "began": began, "ended": ended, "seconds": report.seconds, "replicas": states}
         )
+
+    async def _swap(self, policy: Policy) -> client.SwapReport:
+        return await asyncio.to_thread(client.swap, self.target.dashboard, policy, self.deadline)
 
     async def _ask_for_bad_ones(self) -> None:
         """Its share of the broken snapshots, so that all kinds come up between the swaps. Each must be refused for its
@@ -105,9 +104,8 @@ class Swaps:
             await self._must_refuse(bad)
 
     async def _must_refuse(self, bad: Bad) -> None:
-        asked = (self.target.dashboard, bad.version, bad.folder, bad.digest, self.deadline)
         try:
-            await asyncio.to_thread(client.swap, *asked)
+            await self._swap(Policy(bad.version, bad.folder, bad.digest))
         except client.SwapRefused as error:
             reason = str(error)
             self.record.refused[bad.kind] = reason
@@ -148,9 +146,7 @@ class Swaps:
 
     async def restore(self) -> None:
         """Back to what was served before."""
-        policy = self.target.policy
-        asked = (self.target.dashboard, policy.version, policy.folder, policy.digest, self.deadline)
-        await asyncio.to_thread(client.swap, *asked, mode=policy.mode)
+        await self._swap(self.target.policy)
 
 
 def check_kill(target: Target) -> None:

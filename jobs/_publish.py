@@ -5,7 +5,6 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-import httpx
 import ray
 
 from jobs._publish_gate import PublishGate
@@ -13,6 +12,7 @@ from pipeline.config import RunConfig, UserError, config_digest
 from pipeline.storage import open_storage
 from pipeline.tracking import TrackingError, code_tags
 from serve import client
+from serve.policy import Policy
 
 logger = logging.getLogger(__name__)
 TRACKER_DEADLINE_S = 120
@@ -41,7 +41,7 @@ class Publisher:
             event["registered"] = number
             if self.dashboard_url:
                 event |= self._gated(measured, folder, version, digest, step, number)
-        except (UserError, RuntimeError, TimeoutError, httpx.HTTPError, ray.exceptions.RayError) as error:
+        except (UserError, *client.FAILURES, ray.exceptions.RayError) as error:
             logger.error("version %d was not published: %s", version, error)
             event |= {"swapped": False, "reason": f"{type(error).__name__}: {error}"}
         self.events.append(event)
@@ -71,14 +71,12 @@ class Publisher:
         return self._serve(folder, *identity)
 
     def _serve(self, folder: str, version: int, digest: str, step: int, number: int) -> dict[str, object]:
-        mode = self.cfg.serve.swap_mode
-        report = client.swap(str(self.dashboard_url), version, folder, digest, self._deadline(), mode=mode)
+        policy = Policy(version, folder, digest, self.cfg.serve.swap_mode)
+        deadline = client.change_deadline_s(self.cfg.serve.drain_deadline_s)
+        report = client.swap(str(self.dashboard_url), policy, deadline)
         self._ask("set_alias", "champion", number)
         self._ask("log_step", step, {"endpoint_version": version, "endpoint_swap_seconds": report.seconds})
         return {"swapped": True, "seconds": report.seconds}
-
-    def _deadline(self) -> float:
-        return self.cfg.serve.drain_deadline_s + 60
 
     def _ask(self, method: str, *args: object, **kwargs: object) -> Any:
         try:

@@ -19,10 +19,10 @@ LABEL = "gate-replay"
 
 
 class LiveEndpoint:
-    """The endpoint behind a dashboard. Every change has serve.drain_deadline_s and a minute to be confirmed."""
+    """The endpoint behind a dashboard. Every change has `client.change_deadline_s` to be confirmed."""
 
     def __init__(self, cfg: RunConfig, dashboard: str) -> None:
-        self.dashboard, self.deadline_s = dashboard, cfg.serve.drain_deadline_s + 60
+        self.dashboard, self.deadline_s = dashboard, client.change_deadline_s(cfg.serve.drain_deadline_s)
 
     def states(self) -> dict[str, dict[str, Any]]:
         """See `serve.client.status`."""
@@ -46,10 +46,7 @@ class LiveEndpoint:
 
     def swap(self, policy: Policy) -> float:
         """See `serve.client.swap`."""
-        report = client.swap(
-            self.dashboard, policy.version, policy.folder, policy.digest, self.deadline_s, mode=policy.mode
-        )
-        return report.seconds
+        return client.swap(self.dashboard, policy, self.deadline_s).seconds
 
 
 class Replayed:

@@ -19,7 +19,6 @@ from pipeline.config import RunConfig, UserError, nearest
 from serve.access.keys import SCOPES, Key, made_key, read_keys, write_keys
 from serve.access.settings import settings_from
 
-APPLY_DEADLINE_S = 60.0
 UNITS = {"m": 60, "h": 3600, "d": 86400}
 OWN = ("requests_per_minute", "tokens_per_minute", "priority")
 
@@ -111,14 +110,14 @@ def _alone(folder: Path) -> Iterator[None]:
 def apply(cfg: RunConfig, file: Path, args: argparse.Namespace) -> int:
     """Makes the running endpoint follow the file and the section serve.access."""
     from jobs.serve import local_dashboard
-    from serve.client import SwapTimeout, set_access
+    from serve.client import FAILURES, set_access
 
     access = cfg.serve.access.model_copy(update={"keys_file": str(file.resolve())})
     settings = settings_from(cfg.serve.model_copy(update={"access": access}))
     dashboard = args.dashboard or local_dashboard(args.services)
     try:
-        set_access(dashboard, settings.to_config(), APPLY_DEADLINE_S)
-    except (SwapTimeout, RuntimeError) as error:
+        set_access(dashboard, settings.to_config())
+    except FAILURES as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
     print(f"the endpoint follows {len(settings.keys)} key(s)", file=sys.stderr)

@@ -10,7 +10,7 @@ from jobs._runs import results_root
 from jobs._services import read_state
 from jobs.services import FOLDER
 from pipeline.config import RunConfig, UserError, check_model_folder, resolve_path
-from serve.client import SwapTimeout, deploy, effective
+from serve.client import FAILURES, deploy, effective
 from serve.effective import differences, table
 from serve.first_snapshot import as_snapshot
 from serve.kv_budget import device_of, kv_budget_line, read_model_config
@@ -31,7 +31,7 @@ def main(cfg: RunConfig, args: argparse.Namespace) -> int:
     policy = Policy(snapshot.version, snapshot.uri, snapshot.manifest.digest, cfg.serve.swap_mode)
     try:
         endpoint = deploy(dashboard, cfg, snapshot.uri, policy)
-    except (SwapTimeout, RuntimeError) as error:
+    except FAILURES as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
     print(

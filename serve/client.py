@@ -17,10 +17,12 @@ import httpx
 from pipeline.config import RunConfig, UserError, schema
 from pipeline.engine.options import EngineOptions, engine_env
 from serve.access import AccessSettings
+from serve.access.settings import check_open
 from serve.arguments import app_args
 from serve.effective import Row, compare
-from serve.policy import Policy, Wanted, policy_from, wanted_from
-from serve.preconditions import check_open, check_priorities, checked_access
+from serve.policy import Policy, Wanted, wanted_from
+from serve.preconditions import check_priorities, checked_access
+from serve.turns import my_turn
 
 APP = "policy"
 IMPORT_PATH = "serve.app:build"
@@ -31,6 +33,8 @@ KEY_VARIABLE = "DECS_API_KEY"
 POLL_S = 0.2
 HTTP_TIMEOUT_S = 10.0
 DASHBOARD_TIMEOUT_S = 120.0  # its first answer about Serve takes tens of seconds on few cores
+ANSWER_S = 10.0  # for each replica to be heard once before a change
+CHANGE_SLACK_S = 60.0  # of a change, beside its draining
 FAILED = ("DEPLOY_FAILED", "UNHEALTHY")
 
 
@@ -61,6 +65,9 @@ class SwapTimeout(TimeoutError):
     """Not every replica confirmed in time; the text names those that did not."""
 
 
+FAILURES = (RuntimeError, TimeoutError, httpx.HTTPError)  # of a deployment or a change, beside a UserError
+
+
 # --- public ----------------------------------------------------------------------------------------------------------
 
 
@@ -77,7 +84,6 @@ def deploy(dashboard_url: str, cfg: RunConfig, model_path: str, policy: Policy, 
             f"the endpoint will ask for keys: set {KEY_VARIABLE} to one with the scope admin, to see it start"
         )
     wanted = Wanted(policy, access=access.to_config())
-    before = details(dashboard_url)
     env = engine_env(EngineOptions.from_config(cfg.engine)) | {"VLLM_CPU_OMP_THREADS_BIND": "nobind"}
     config = {
         "name": app,
@@ -87,20 +93,20 @@ def deploy(dashboard_url: str, cfg: RunConfig, model_path: str, policy: Policy, 
         "args": app_args(cfg, model_path),
         "deployments": [{"name": deployment_name(cfg.serve.model_id), "user_config": wanted.as_config()}],
     }
-    _put(dashboard_url, with_app(before, config, _http_options(before, cfg.serve)))
+    with my_turn(dashboard_url, cfg.serve.start_deadline_s):
+        before = details(dashboard_url)
+        _put(dashboard_url, with_app(before, config, _http_options(before, cfg.serve)))
     return _confirm(dashboard_url, app, wanted, cfg.serve.start_deadline_s)
 
 
-def swap(
-    dashboard_url: str, version: int, folder: str, digest: str, deadline: float, *, mode: str = "wait", app: str = APP
-) -> SwapReport:
-    """Swaps every replica to the snapshot and waits, at most `deadline` seconds, until all have confirmed it. A canary
-    ends with it.
+def swap(dashboard_url: str, policy: Policy, deadline: float, *, app: str = APP) -> SwapReport:
+    """Swaps every replica to `policy` and waits, at most `deadline` seconds, until all have confirmed it. A canary ends
+    with it.
 
-    Raises SwapRefused when a replica refuses it (the former policy is then asked for again), SwapTimeout, and
-    UserError when no such application runs.
+    Raises SwapRefused when a replica refuses it, SwapTimeout, RuntimeError when the application fails (after each of
+    them what was served before is asked for again), NotMyTurn when another change goes on for longer than `deadline`,
+    and UserError when no such application runs.
     """
-    policy = policy_from({"version": version, "folder": folder, "digest": digest, "mode": mode})
     return _change(
         dashboard_url, app, deadline, lambda now: replace(now, policy=policy, canary=None, canary_replicas=0)
     )
@@ -120,47 +126,115 @@ def start_canary(dashboard_url: str, policy: Policy, replicas: int, deadline: fl
 
 
 def end_canary(dashboard_url: str, deadline: float, *, app: str = APP) -> SwapReport:
-    """Takes the canary's replicas back to the deployment's policy. Without a canary it only confirms that policy."""
-    return _change(dashboard_url, app, deadline, lambda now: replace(now, canary=None, canary_replicas=0))
+    """Takes the canary's replicas back to the deployment's policy. Without a canary it only confirms that policy. Not
+    confirmed in time, it goes on being asked for; only where a replica refuses it the canary is asked for again."""
+    return _change(
+        dashboard_url,
+        app,
+        deadline,
+        lambda now: replace(now, canary=None, canary_replicas=0),
+        undone_by=(SwapRefused,),
+    )
 
 
-def set_access(dashboard_url: str, access: Mapping[str, object], deadline: float, *, app: str = APP) -> SwapReport:
+def set_access(
+    dashboard_url: str, access: Mapping[str, object], deadline: float | None = None, *, app: str = APP
+) -> SwapReport:
     """Gives every replica these access settings (`AccessSettings.to_config()`); weights stay. What a replica allows of
-    a key's rate follows the number of replicas there may be, whatever `access` says of it.
+    a key's rate follows the number of replicas there may be, whatever `access` says of it. Within `deadline` seconds;
+    None: those of any change to the running deployment. What is not confirmed goes on being asked for: a revoked key
+    does not come back.
 
     UserError for wrong settings, for none with keys where other machines reach the endpoint, and for a key with a
     priority that the engine would refuse.
     """
     settings = AccessSettings.from_config(access)
     now = details(dashboard_url)
-    check_open(settings, now["http_options"]["host"])
-    policy = _app_config(now, app).get("args", {}).get("levers", {}).get("admission", {}).get("policy")
+    check_open(settings.keys, now["http_options"]["host"], "the endpoint listens on")
+    args = _app_config(now, app).get("args", {})
+    policy = args.get("levers", {}).get("admission", {}).get("policy")
     if policy:  # an application from a file does not tell it
         check_priorities(settings, policy)
     settings = replace(settings, replicas=most_replicas(now, app) or settings.replicas)
+    if deadline is None:
+        deadline = change_deadline_s(args.get("serve", {}).get("drain_deadline_s", schema.Serve().drain_deadline_s))
     return _change(dashboard_url, app, deadline, lambda now: replace(now, access=settings.to_config()))
 
 
-def _change(dashboard_url: str, app: str, deadline: float, change: Callable[[Wanted], Wanted]) -> SwapReport:
-    """Asks for another `user_config` and waits until all replicas have confirmed it; returns to the former one when one
-    refuses."""
+def change_deadline_s(drain_deadline_s: float) -> float:
+    """How long a change may take to be confirmed where replicas drain for so long first."""
+    return drain_deadline_s + CHANGE_SLACK_S
+
+
+def _change(
+    dashboard_url: str,
+    app: str,
+    deadline: float,
+    change: Callable[[Wanted], Wanted],
+    *,
+    undone_by: tuple[type[Exception], ...] = (SwapTimeout, RuntimeError),
+) -> SwapReport:
+    """Asks for another `user_config` and waits until all replicas have confirmed it. Failures in `undone_by` take its
+    policies back."""
     start = time.monotonic()
-    before = details(dashboard_url)
-    config = copy.deepcopy(_app_config(before, app))
-    former = wanted_now(before, app)
-    refusals = {name: reply["refusals"] for name, reply in _replies(before, app).items()}
-    wanted = change(former)
-    config["deployments"] = [{"name": _deployment(before, app)[0], "user_config": wanted.as_config()}]
-    _put(dashboard_url, with_app(before, config, before["http_options"]))
-    try:
-        endpoint = _confirm(dashboard_url, app, wanted, deadline, refusals)
-    except SwapRefused:
-        config["deployments"][0]["user_config"] = former.as_config()
-        _put(dashboard_url, with_app(before, config, before["http_options"]))
-        _confirm(dashboard_url, app, former, deadline)
-        raise
+    with my_turn(dashboard_url, deadline):
+        refusals = _refusals_so_far(dashboard_url, app)
+        before = details(dashboard_url)
+        former = wanted_now(before, app)
+        wanted = change(former)
+        _ask_for(dashboard_url, app, before, wanted)
+        try:
+            endpoint = _confirm(dashboard_url, app, wanted, deadline, refusals)
+        except undone_by as error:
+            try:
+                _take_back(dashboard_url, app, former, wanted, deadline)
+            except (UserError, *FAILURES) as other:
+                text = f"{error}; what was served before is not confirmed either: {other}"
+                raise type(error)(text) from error
+            raise
     policy = wanted.canary or wanted.policy
     return SwapReport(time.monotonic() - start, policy.version, policy.digest, endpoint.replicas)
+
+
+def _ask_for(dashboard_url: str, app: str, now: Mapping[str, Any], wanted: Wanted) -> None:
+    config = copy.deepcopy(_app_config(now, app))
+    name = _deployment(now, app)[0]
+    deployments = config.get("deployments") or []
+    own = next((entry for entry in deployments if entry["name"] == name), {"name": name})
+    others = [entry for entry in deployments if entry["name"] != name]
+    config["deployments"] = [own | {"user_config": wanted.as_config()}, *others]
+    _put(dashboard_url, with_app(now, config, now["http_options"]))
+
+
+def _take_back(dashboard_url: str, app: str, former: Wanted, failed: Wanted, deadline: float) -> None:
+    """Asks for the policies of `former` again and waits for them; access settings stay as they are by now. Does nothing
+    where the policies of `failed` are not what is asked for (any more), or are no others."""
+    now = details(dashboard_url)
+    asked = wanted_now(now, app)
+    if _policies(asked) != _policies(failed) or _policies(former) == _policies(failed):
+        return
+    policy, canary, replicas = _policies(former)
+    restored = replace(asked, policy=policy, canary=canary, canary_replicas=replicas)
+    _ask_for(dashboard_url, app, now, restored)
+    _confirm(dashboard_url, app, restored, deadline)
+
+
+def _policies(wanted: Wanted) -> tuple[Policy, Policy | None, int]:
+    return wanted.policy, wanted.canary, wanted.canary_replicas
+
+
+def _refusals_so_far(dashboard_url: str, app: str) -> dict[str, int]:
+    """How often each replica has refused until now, as soon as every running one has said so, at the latest after
+    `ANSWER_S`: of one that was not heard, old refusals and new ones cannot be told apart."""
+    end = time.monotonic() + ANSWER_S
+    while True:
+        now = details(dashboard_url)
+        counts = {name: reply["refusals"] for name, reply in _replies(now, app).items()}
+        replicas = _deployment(now, app)[1].get("replicas") or []
+        running = {replica["replica_id"] for replica in replicas if replica["state"] == "RUNNING"}
+        if running <= counts.keys() or time.monotonic() > end:
+            return counts
+        time.sleep(POLL_S)
 
 
 def status(dashboard_url: str, *, app: str = APP) -> Endpoint:
@@ -257,13 +331,16 @@ def _app_config(now: Mapping[str, Any], app: str) -> dict[str, Any]:
 
 def wanted_now(now: Mapping[str, Any], app: str = APP) -> Wanted:
     """What the deployment is asked to serve, from `details`. UserError when it is not there (yet)."""
-    _app_config(now, app)
-    config = _deployment(now, app)[1].get("deployment_config") or {}
-    if not config.get("user_config"):
+    deployments = _app_config(now, app).get("deployments") or []
+    name, entry = _deployment(now, app)
+    running = (entry.get("deployment_config") or {}).get("user_config")
+    if not running:
         raise UserError(
             f"application '{app}' has not started its replicas yet: try again, or see its status in the dashboard"
         )
-    return wanted_from(config["user_config"])
+    # Serve notes what is asked for at once, and gives it to the deployment a little later.
+    asked = next((found.get("user_config") for found in deployments if found["name"] == name), None)
+    return wanted_from(asked or running)
 
 
 def _deployment(now: Mapping[str, Any], app: str) -> tuple[str, dict[str, Any]]:
@@ -306,10 +383,8 @@ def _replies(now: Mapping[str, Any], app: str) -> dict[str, dict[str, Any]]:
 
 def _told(now: Mapping[str, Any], app: str, route: str) -> dict[str, Any] | None:
     """What the endpoint answers on an admin route; None while it does not. UserError where it asks for another key."""
-    key = admin_key(now, app)
-    headers = {"authorization": f"Bearer {key}"} if key else {}
     try:
-        reply = httpx.get(_url(now) + route, headers=headers, timeout=HTTP_TIMEOUT_S, trust_env=False)
+        reply = httpx.get(_url(now) + route, headers=key_headers(now, app), timeout=HTTP_TIMEOUT_S, trust_env=False)
     except httpx.TransportError:
         return None
     if reply.status_code in (401, 403):
@@ -317,11 +392,12 @@ def _told(now: Mapping[str, Any], app: str, route: str) -> dict[str, Any] | None
     return reply.json() if reply.is_success else None
 
 
-def admin_key(now: Mapping[str, Any], app: str) -> str | None:
-    """The key in DECS_API_KEY; it is sent only where the application has keys."""
+def key_headers(now: Mapping[str, Any], app: str = APP) -> dict[str, str]:
+    """The key in DECS_API_KEY as a header; only where the application has keys, nobody else is told it."""
     config = _deployment(now, app)[1].get("deployment_config") or {}
     access = (config.get("user_config") or {}).get("access") or {}
-    return os.environ.get(KEY_VARIABLE) if access.get("keys") else None
+    key = os.environ.get(KEY_VARIABLE) if access.get("keys") else None
+    return {"authorization": f"Bearer {key}"} if key else {}
 
 
 def missing(replicas: list[Mapping[str, Any]], count: int, replies: Mapping[str, Any], wanted: Wanted) -> list[str]:
@@ -339,12 +415,13 @@ def missing(replicas: list[Mapping[str, Any]], count: int, replies: Mapping[str,
 
 
 def refused(replies: Mapping[str, Mapping[str, Any]], before: Mapping[str, int], wanted: Wanted) -> dict[str, str]:
-    """Reasons by replica id of those that refused what is wanted since `before` (their counts of refusals then)."""
+    """Reasons by replica id of those that refused what is wanted since `before` (their counts of refusals then). Those
+    that were not heard then are left out."""
     reasons = {}
     asked = {_identity(wanted.policy)} | ({_identity(wanted.canary)} if wanted.canary else set())
     for name, reply in replies.items():
         last = reply["last_refusal"]
-        if last and reply["refusals"] > before.get(name, 0) and _holds(last) in asked:
+        if last and name in before and reply["refusals"] > before[name] and _holds(last) in asked:
             reasons[name] = last["reason"]
     return reasons
 

@@ -2,7 +2,6 @@
 
 from pipeline.config import RunConfig, UserError
 from serve.access import AccessSettings, settings_from
-from serve.access.settings import is_loopback
 from serve.scaling import check_scaling
 
 
@@ -23,12 +22,3 @@ def check_priorities(settings: AccessSettings, policy: str) -> None:
                 f"the key '{key.name}' has priority {key.priority}, but the engine serves first come, first served and "
                 "would refuse its requests: set admission.policy=priority, or make the key without --priority"
             )
-
-
-def check_open(settings: AccessSettings, host: str) -> None:
-    """UserError when the endpoint would be open to other machines."""
-    if not settings.keys and not is_loopback(host):
-        raise UserError(
-            f"the endpoint listens on {host}, which other machines reach, so it cannot go without keys: make one with "
-            "`python -m jobs.keys add`"
-        )

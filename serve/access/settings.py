@@ -110,11 +110,7 @@ def settings_from(serve_cfg: "Serve") -> AccessSettings:
             f"{access.keys_file} holds no keys, and without any the endpoint is open to all: add one with "
             "`python -m jobs.keys add`, or leave serve.access.keys_file out"
         )
-    if not keys and not is_loopback(serve_cfg.host):
-        raise UserError(
-            f"serve.host is {serve_cfg.host}, which other machines reach, but there are no keys: make one with "
-            "`python -m jobs.keys add` and name its file in serve.access.keys_file, or serve on 127.0.0.1"
-        )
+    check_open(keys, serve_cfg.host, "serve.host is")
     for origin in access.cors_origins:
         check_origin(origin, "serve.access.cors_origins")
     return AccessSettings(
@@ -123,6 +119,15 @@ def settings_from(serve_cfg: "Serve") -> AccessSettings:
         cors_origins=tuple(access.cors_origins),
         **access.model_dump(exclude={"keys_file", "cors_origins"}),
     )
+
+
+def check_open(keys: tuple[Key, ...], host: str, told: str) -> None:
+    """UserError, which begins with `told` and the host, where the endpoint would be open to other machines."""
+    if not keys and not is_loopback(host):
+        raise UserError(
+            f"{told} {host}, which other machines reach, but there are no keys: make one with "
+            "`python -m jobs.keys add` and name its file in serve.access.keys_file, or serve on 127.0.0.1"
+        )
 
 
 def is_loopback(host: str) -> bool:

@@ -8,15 +8,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Protocol
 
-import httpx
-
 from pipeline.config import UserError
-from serve.client import SwapRefused, SwapTimeout
+from serve import client
 from serve.policy import Policy, Wanted
 
 logger = logging.getLogger(__name__)
 # A dashboard that does not answer is told as a UserError.
-FAILURES = (UserError, SwapRefused, SwapTimeout, RuntimeError, TimeoutError, httpx.HTTPError)
+FAILURES = (UserError, *client.FAILURES)
 PAUSE_S = 1.0
 
 

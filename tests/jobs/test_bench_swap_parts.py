@@ -78,7 +78,8 @@ class Noted:
     def __init__(self, base):
         self.base, self.asked = base, []
 
-    def swap(self, dashboard, version, folder, digest, deadline, *, mode="wait"):
+    def swap(self, dashboard, policy, deadline):
+        version, folder, digest = policy.version, policy.folder, policy.digest
         try:
             verify(folder, expect=digest, base=self.base)
         except SnapshotError as error:
@@ -114,9 +115,9 @@ def test_swaps_spread_over_the_phase_and_refusals_between(monkeypatch, weights, 
 
 
 def test_a_failed_swap_and_a_served_bad_one_are_told(monkeypatch, weights, base, target, tmp_path):
-    def swap(dashboard, version, folder, digest, deadline, *, mode="wait"):
-        if "bad-" in folder:
-            return client.SwapReport(0.1, version, digest, {})
+    def swap(dashboard, policy, deadline):
+        if "bad-" in policy.folder:
+            return client.SwapReport(0.1, policy.version, policy.digest, {})
         raise client.SwapTimeout("not confirmed; waiting for: r")
 
     monkeypatch.setattr(client, "swap", swap)

@@ -55,9 +55,10 @@ def test_the_key_is_sent_only_where_there_are_keys(monkeypatch):
         deployment = {"deployment_config": {"user_config": {"access": access}}}
         return {"applications": {"policy": {"deployments": {"HotSwapServer:policy": deployment}}}}
 
-    assert client.admin_key(now({"keys": [{"name": "a"}]}), "policy") == "sk-x"
-    assert client.admin_key(now({"keys": []}), "policy") is None
-    assert client.admin_key({"applications": {}}, "policy") is None
+    assert client.key_headers(now({"keys": [{"name": "a"}]})) == {"authorization": "Bearer sk-x"}
+    assert client.key_headers(now({"keys": []})) == client.key_headers({"applications": {}}) == {}
+    monkeypatch.delenv(client.KEY_VARIABLE)
+    assert client.key_headers(now({"keys": [{"name": "a"}]})) == {}
 
 
 def test_only_a_new_refusal_of_this_policy_counts():
@@ -65,6 +66,7 @@ def test_only_a_new_refusal_of_this_policy_counts():
     replies = {"a": reply(1, "d1", 3, last), "b": reply(1, "d1", 0)}
     assert client.refused(replies, {"a": 2}, POLICY) == {"a": "NaN"}
     assert client.refused(replies, {"a": 3}, POLICY) == {}
+    assert client.refused(replies, {}, POLICY) == {}  # not heard before: it may be an old one
     assert client.refused({"a": reply(1, "d1", 3, {**last, "version": 9})}, {"a": 2}, POLICY) == {}
 
 

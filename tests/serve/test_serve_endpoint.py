@@ -19,7 +19,7 @@ from jobs._services import family, read_state
 from pipeline.problems.tiny_tokenizer import build_tokenizer, save_tokenizer
 from pipeline.weights import write_snapshot
 from serve import client
-from serve.policy import fingerprint
+from serve.policy import Policy, fingerprint
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -110,7 +110,7 @@ def mark(snapshot):
 
 
 def swap(dashboard, snapshot, **options):
-    return client.swap(dashboard, snapshot.version, snapshot.uri, snapshot.manifest.digest, 60, **options)
+    return client.swap(dashboard, Policy(snapshot.version, snapshot.uri, snapshot.manifest.digest, **options), 60)
 
 
 def until_inside(dashboard, count):
@@ -231,7 +231,7 @@ def test_damaged_snapshot_is_refused_and_the_old_version_serves(dashboard, endpo
     data[-100] ^= 0xFF
     weights.write_bytes(data)
     with pytest.raises(client.SwapRefused, match="sha256 differs|NaN"):
-        client.swap(dashboard, 3, str(damaged), snapshots[3].manifest.digest, 60)
+        client.swap(dashboard, Policy(3, str(damaged), snapshots[3].manifest.digest), 60)
     assert ask(endpoint, max_tokens=2)["system_fingerprint"] == mark(snapshots[2])
     replies = client.status(dashboard).replicas.values()
     assert [(reply["version"], reply["refusals"]) for reply in replies] == [(2, 1)]

@@ -7,8 +7,9 @@ import pytest
 from pipeline.config import UserError, load_config
 from serve.access import AccessSettings
 from serve.access.keys import Key, write_keys
+from serve.access.settings import check_open
 from serve.arguments import app_args, config_of
-from serve.preconditions import check_open, check_priorities, checked_access
+from serve.preconditions import check_priorities, checked_access
 from serve.scaling import replica_options, replicas_text, target_requests
 
 
@@ -95,6 +96,6 @@ def test_a_key_with_a_priority_needs_the_policy(tmp_path):
 
 def test_other_machines_reach_no_endpoint_without_keys():
     with pytest.raises(UserError, match=r"jobs\.keys add"):
-        check_open(AccessSettings(), "0.0.0.0")
-    check_open(AccessSettings((key(),)), "0.0.0.0")
-    check_open(AccessSettings(), "127.0.0.1")
+        check_open((), "0.0.0.0", "the endpoint listens on")
+    check_open((key(),), "0.0.0.0", "")
+    check_open((), "127.0.0.1", "")
