@@ -1,6 +1,7 @@
 """API keys of the endpoint: `python -m jobs.keys add|revoke|list --file FILE`.
 
-A key is shown once, when it is made; the file keeps its hash. With `--apply` a running endpoint follows at once.
+A key is shown once, when it is made; the file keeps its hash. With `--apply` a running endpoint follows at once; its
+rates and limits stay as they are, unless a config file or options of serve.access say otherwise.
 """
 
 import argparse
@@ -16,10 +17,13 @@ from pathlib import Path
 from jobs._cli import run_command
 from jobs.services import FOLDER
 from pipeline.config import RunConfig, UserError, nearest
-from serve.access.keys import SCOPES, Key, made_key, read_keys, write_keys
-from serve.access.settings import settings_from
+from serve.access.keys import SCOPES, Key, as_data, made_key, read_keys, write_keys
+from serve.access.settings import AccessSettings
+from serve.arguments import running_config
+from serve.preconditions import check_priorities
 
 UNITS = {"m": 60, "h": 3600, "d": 86400}
+ACCESS_OPTION = re.compile(r"serve(\.access)?=|serve\.access\.(?!keys_file=)")
 OWN = ("requests_per_minute", "tokens_per_minute", "priority")
 
 
@@ -30,17 +34,24 @@ def main(cfg: RunConfig, args: argparse.Namespace) -> int:
         raise UserError("name the key file with --file FILE, or in serve.access.keys_file")
     file = Path(path).expanduser()
     if args.action == "list":
-        print(table(read_keys(file), time.time()))
+        keys = read_keys(file)
+        print(table(keys, time.time()))
+        settings = settings_with(cfg, args, keys) if args.apply else None
     else:
         if not args.name:
             raise UserError(f"{args.action} needs --name NAME")
         with _alone(file.parent):
-            add(file, args) if args.action == "add" else revoke(file, args.name)
-    return apply(cfg, file, args) if args.apply else 0
+            keys, told, secret = added(file, args) if args.action == "add" else revoked(file, args.name)
+            settings = settings_with(cfg, args, keys) if args.apply else None  # before anything is changed
+            write_keys(file, keys)
+        print(told, file=sys.stderr)
+        if secret:
+            print(secret, flush=True)
+    return apply(settings, args) if settings else 0
 
 
-def add(file: Path, args: argparse.Namespace) -> None:
-    """Adds a key to the file, which is made where there is none, and prints it."""
+def added(file: Path, args: argparse.Namespace) -> tuple[tuple[Key, ...], str, str]:
+    """The file's keys and a new one, what to tell, and the new key's secret."""
     if args.scope is None:
         raise UserError(f"add needs --scope, one of {', '.join(SCOPES)}")
     keys = read_keys(file) if file.exists() else ()
@@ -48,19 +59,17 @@ def add(file: Path, args: argparse.Namespace) -> None:
         raise UserError(f"{file} has a key '{args.name}' already: choose another name, or revoke that one first")
     own = {name: getattr(args, name) for name in OWN}
     secret, key = made_key(args.name, args.scope, lifetime_s=seconds(args.expires), **own)
-    write_keys(file, (*keys, key))
-    print(f"key '{key.name}' with the scope {key.scope} is in {file}; it is shown this once:", file=sys.stderr)
-    print(secret, flush=True)
+    told = f"key '{key.name}' with the scope {key.scope} is in {file}; it is shown this once:"
+    return (*keys, key), told, secret
 
 
-def revoke(file: Path, name: str) -> None:
-    """Takes a key out of the file."""
+def revoked(file: Path, name: str) -> tuple[tuple[Key, ...], str, str]:
+    """The file's keys without one, and what to tell."""
     keys = read_keys(file)
     names = [key.name for key in keys]
     if name not in names:
         raise UserError(f"{file} has no key '{name}'{nearest(name, names) if names else ''}")
-    write_keys(file, [key for key in keys if key.name != name])
-    print(f"key '{name}' was revoked in {file}", file=sys.stderr)
+    return tuple(key for key in keys if key.name != name), f"key '{name}' was revoked in {file}", ""
 
 
 def seconds(text: str | None) -> float | None:
@@ -107,16 +116,41 @@ def _alone(folder: Path) -> Iterator[None]:
         os.close(handle)
 
 
-def apply(cfg: RunConfig, file: Path, args: argparse.Namespace) -> int:
-    """Makes the running endpoint follow the file and the section serve.access."""
+def settings_with(cfg: RunConfig, args: argparse.Namespace, keys: Sequence[Key]) -> AccessSettings:
+    """What the running endpoint shall follow: these keys, and all else as it runs, or as the section serve.access says
+    where the command names a config file or options of that section. UserError where it would be open to all, would
+    refuse a key's requests, or does not run."""
+    from serve import client
+
+    if not keys:
+        raise UserError(
+            "without this key the endpoint would be open to all: add another one first, or change the file alone by "
+            "leaving out --apply"
+        )
+    now = client.details(_dashboard(args))
+    base = client.wanted_now(now).access
+    if base is None or args.config or any(ACCESS_OPTION.match(text) for text in args.overrides):
+        section = cfg.serve.access.model_dump(exclude={"keys_file"})
+        base = {**section, "replicas": cfg.serve.most_replicas}
+    settings = AccessSettings.from_config({**base, "keys": [as_data(key) for key in keys]})
+    if any(key.priority for key in keys):
+        running = now["applications"][client.APP]["deployed_app_config"].get("args") or {}
+        check_priorities(settings, running_config(running).admission.policy)
+    return settings
+
+
+def _dashboard(args: argparse.Namespace) -> str:
     from jobs.serve import local_dashboard
+
+    return args.dashboard or local_dashboard(args.services)
+
+
+def apply(settings: AccessSettings, args: argparse.Namespace) -> int:
+    """Makes the running endpoint follow them."""
     from serve.client import FAILURES, set_access
 
-    access = cfg.serve.access.model_copy(update={"keys_file": str(file.resolve())})
-    settings = settings_from(cfg.serve.model_copy(update={"access": access}))
-    dashboard = args.dashboard or local_dashboard(args.services)
     try:
-        set_access(dashboard, settings.to_config())
+        set_access(_dashboard(args), settings.to_config())
     except FAILURES as error:
         print(f"error: {error}", file=sys.stderr)
         return 1

@@ -6,7 +6,7 @@ Anything else must stay out: Serve restarts every replica of an application whos
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pipeline.config import RunConfig, UserError
+from pipeline.config import RunConfig, UserError, load_config
 from serve.levers import SECTIONS, lever_sections
 
 NOT_OF_REPLICAS = {"host", "port", "access"}  # the proxy's, and what changes in place
@@ -32,6 +32,12 @@ def config_of(args: Mapping[str, Any]) -> RunConfig:
     levers = {name: args["levers"][name] for name in SECTIONS if name in args.get("levers", {})}
     publish = {"parity_limit": args["parity_limit"]} if "parity_limit" in args else {}
     return RunConfig.model_validate({"serve": args["serve"], "engine": args["engine"], "publish": publish, **levers})
+
+
+def running_config(args: Mapping[str, Any]) -> RunConfig:
+    """The config behind the arguments of a deployed application, whoever deployed it. UserError where its `config` is
+    not to be read here."""
+    return load_config(args["config"], overrides_of(args)) if "config" in args else config_of(args)
 
 
 def overrides_of(args: Mapping[str, Any]) -> Sequence[str]:

@@ -5,7 +5,11 @@ import stat
 import pytest
 
 from jobs import keys
+from pipeline.config import load_config
+from serve.access import AccessSettings
 from serve.access.keys import digest_of, read_keys
+from serve.arguments import app_args
+from serve.policy import Policy
 
 
 def run(*argv):
@@ -77,9 +81,44 @@ def test_mistakes_are_one_sentence(tmp_path, monkeypatch, capsys, argv, says):
     assert (tmp_path / "F").read_text() == before
 
 
-def test_apply_hands_the_settings_to_the_endpoint(tmp_path, monkeypatch, capsys):
-    given = []
-    monkeypatch.setattr("serve.client.set_access", lambda *args: given.append(args), raising=False)
+@pytest.fixture
+def given(monkeypatch):
+    """What the running endpoint, which has limits of its own, was told to follow."""
+    access = AccessSettings(requests_per_minute=7, max_waiting=3, cors_origins=("https://a.example",), replicas=2)
+    config = Policy(1, "/v1", "d" * 64).as_config() | {"access": access.to_config()}
+    app = {
+        "deployed_app_config": {"args": app_args(load_config(None, []), "/m")},
+        "deployments": {"HotSwapServer:policy": {"deployment_config": {"user_config": config}}},
+    }
+    monkeypatch.setattr("serve.client.details", lambda dashboard: {"applications": {"policy": app}})
+    told = []
+    monkeypatch.setattr("serve.client.set_access", lambda *args: told.append(args))
+    return told
+
+
+APPLY = ("--apply", "--dashboard", "http://127.0.0.1:1")
+
+
+def test_apply_changes_the_keys_alone(tmp_path, given):
+    file = tmp_path / "keys.json"
+    assert add(file, "a", *APPLY, f"serve.access.keys_file={file}") == 0
+    config = given[0][1]
+    assert (config["requests_per_minute"], config["max_waiting"], config["replicas"]) == (7, 3, 2)
+    assert config["cors_origins"] == ["https://a.example"] and [key["name"] for key in config["keys"]] == ["a"]
+
+
+def test_what_the_endpoint_would_not_take_does_not_reach_the_file(tmp_path, given, capsys):
+    file = tmp_path / "keys.json"
+    assert add(file, "a", *APPLY) == 0
+    before = file.read_text()
+    assert run("revoke", "--name", "a", "--file", str(file), *APPLY) == 2
+    error = capsys.readouterr().err
+    assert "open to all" in error and "was revoked" not in error
+    assert add(file, "b", *APPLY, "--priority=-1") == 2 and "first come, first served" in capsys.readouterr().err
+    assert file.read_text() == before and len(given) == 1
+
+
+def test_apply_hands_the_settings_to_the_endpoint(tmp_path, given, capsys):
     file = tmp_path / "keys.json"
     apply = ("--apply", "--dashboard", "http://127.0.0.1:1", "serve.access.requests_per_minute=9", "serve.replicas=2")
     assert add(file, "a", *apply) == 0
