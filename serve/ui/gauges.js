@@ -51,14 +51,17 @@ export class Gauges {
     this.#rest();
     if (document.hidden || this.#denied || this.#asking) return;
     this.#asking = true;
-    const { states, words } = await this.#ask();
-    this.#asking = false;
-    this.#hear(states, performance.now());
-    find("gauges-note").textContent = words || this.#summary();
-    find("gauges").hidden = this.#denied;
-    this.#draw(performance.now());
-    this.changed();
-    if (!this.#denied && !document.hidden) this.#timer = setTimeout(() => this.look(), EVERY_MS);
+    try {
+      const { states, words } = await this.#ask();
+      this.#hear(states, performance.now());
+      find("gauges-note").textContent = words || this.#summary();
+      find("gauges").hidden = this.#denied;
+      this.#draw(performance.now());
+      this.changed();
+    } finally { // whatever went wrong this time, the next look may do better
+      this.#asking = false;
+      if (!this.#denied && !document.hidden) this.#timer = setTimeout(() => this.look(), EVERY_MS);
+    }
   }
 
   /** The states of the replicas that answered, or words on why there are none. */
@@ -66,7 +69,10 @@ export class Gauges {
     const asked = key.get();
     try {
       const reply = await ask("admin/version", { signal: AbortSignal.timeout(TIMEOUT_MS) });
-      return { states: (await reply.json()).replicas, words: "" };
+      const { replicas } = await reply.json().catch((error) => {
+        throw error instanceof TypeError ? new Refused(0, "the connection broke") : error;
+      });
+      return { states: replicas, words: "" };
     } catch (error) {
       if (error instanceof SyntaxError) return { states: [], words: "The replicas' answer is not readable." };
       if (error.name === "TimeoutError") return { states: [], words: "The replicas do not answer in time." };

@@ -192,6 +192,24 @@ def test_gauges_follow_and_a_swap_shows(serve_page):
     assert page.locator("#chart polyline").count() == 2 and page.errors == []
 
 
+BROKEN_ONCE = """
+const real = window.fetch;
+let left = 1;
+const body = () => new ReadableStream({ start: (control) => control.error(new TypeError("network error")) });
+window.fetch = (path, options) =>
+  String(path).includes("admin/version") && left-- > 0 ? Promise.resolve(new Response(body())) : real(path, options);
+"""
+
+
+def test_gauges_go_on_after_a_connection_that_broke_in_the_answer(serve_page):
+    page, endpoint = serve_page()
+    page.add_init_script(BROKEN_ONCE)
+    page.reload()
+    page.locator("#gauges-note", has_text="the connection broke").wait_for()
+    page.locator("#replicas .replica").wait_for()  # at the next look
+    assert page.errors == []
+
+
 def test_chunks_are_counted_until_usage_is_known(serve_page):
     page, _ = serve_page()
     script = "async ([chunks, usage]) => (await import('/ui/counts.js')).tokens(chunks, usage)"
