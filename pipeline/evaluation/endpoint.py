@@ -1,6 +1,7 @@
 """Asks an OpenAI-compatible endpoint and turns its replies into traces, by token ids."""
 
 import asyncio
+import os
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
@@ -9,7 +10,19 @@ from pipeline.config import Evaluation
 from pipeline.problems import Problem, sample_seed, with_suffix
 from pipeline.traces import Stop, Trace, VersionSpan
 
+KEY_VARIABLE = "DECS_API_KEY"
 STOPS = {"stop": Stop.EOS, "length": Stop.LENGTH}
+
+
+def api_key() -> str | None:
+    """The key in DECS_API_KEY, which every command sends to the endpoint that it was told to ask."""
+    return os.environ.get(KEY_VARIABLE) or None
+
+
+def key_headers() -> dict[str, str]:
+    """`api_key` as HTTP headers; none without one."""
+    key = api_key()
+    return {"authorization": f"Bearer {key}"} if key else {}
 
 
 @dataclass
@@ -69,7 +82,10 @@ class EndpointClient:
         self.model, self.options, self.max_tokens, self.suffix = model, options, max_tokens, suffix
         self.marks: Counter[str] = Counter()
         self.client = AsyncOpenAI(
-            base_url=f"{base_url.rstrip('/')}/v1", api_key="none", max_retries=0, timeout=options.request_timeout_s
+            base_url=f"{base_url.rstrip('/')}/v1",
+            api_key=api_key() or "none",
+            max_retries=0,
+            timeout=options.request_timeout_s,
         )
 
     async def ask(self, problem: Problem, sample: int, seed: int) -> Trace:

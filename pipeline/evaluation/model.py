@@ -5,11 +5,16 @@ import json
 import re
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import httpx
 
 from pipeline.config import RunConfig, UserError, check_model_folder, nearest, resolve_path
-from pipeline.weights import MANIFEST_NAME, read_manifest
+from pipeline.evaluation.endpoint import KEY_VARIABLE, key_headers
+from pipeline.weights import MANIFEST_NAME, Manifest, read_manifest
+
+if TYPE_CHECKING:
+    from pipeline.tracking import RegisteredVersion
 
 ALIAS = re.compile(r"^(?:models:/)?([A-Za-z0-9][\w.-]*)@([\w.-]+)$")
 REGISTRY = "models:/"
@@ -83,18 +88,26 @@ def _registered(name: str, alias: str, cfg: RunConfig, home: Path) -> LocalModel
         registered = Registry.open(tracking_uri(cfg), name).resolve(alias)
         if registered is None:
             raise UserError(f"'{name}' has no version with alias '{alias}' in {tracking_uri(cfg)}; publish one first")
-        folder = home / f"v{registered.version}-{registered.digest[:12]}"
-        fetch(registered.uri, cfg, folder)
     except TrackingError as error:
         raise UserError(f"--model {name}@{alias} cannot be looked up: {error}") from None
+    folder = home / f"v{registered.version}-{registered.digest[:12]}"
+    manifest = local_copy(registered, cfg, folder)
     check_model_folder(str(folder))
-    manifest = read_manifest(folder)
-    if manifest.digest != registered.digest:
-        raise UserError(
-            f"{registered.uri} holds weights {manifest.digest[:12]}, the registry names {registered.digest[:12]}; "
-            "publish the version again"
-        )
     return LocalModel(f"{name}@{alias}", str(folder), manifest.digest, manifest.version, True, registered.run_id)
+
+
+def local_copy(registered: "RegisteredVersion", cfg: RunConfig, folder: Path) -> Manifest:
+    """The manifest of the version's copy in `folder`. Storage is asked only where there is none, so that what was
+    fetched once does not depend on it. UserError where the registry names other weights."""
+    if not (folder / MANIFEST_NAME).is_file():
+        fetch(registered.uri, cfg, folder)
+    manifest = read_manifest(folder)
+    if (manifest.version, manifest.digest) != (registered.version, registered.digest):
+        raise UserError(
+            f"{registered.uri} holds version {manifest.version} with weights {manifest.digest[:12]}, the registry "
+            f"names version {registered.version} with {registered.digest[:12]}; publish the version again"
+        )
+    return manifest
 
 
 def fetch(uri: str, cfg: RunConfig, folder: Path) -> None:
@@ -110,13 +123,13 @@ def probe(endpoint: Endpoint, timeout_s: float) -> None:
     """Returns when the endpoint answers and serves the model; UserError within `timeout_s` seconds otherwise."""
     where = f"{endpoint.url}/v1/models"
     try:
-        reply = httpx.get(where, timeout=timeout_s)
+        reply = httpx.get(where, timeout=timeout_s, headers=key_headers())
         reply.raise_for_status()
         served = [str(entry["id"]) for entry in reply.json()["data"]]
     except httpx.HTTPStatusError as error:
-        raise UserError(
-            f"{where} answers with status {error.response.status_code}; give an endpoint's address"
-        ) from None
+        status = error.response.status_code
+        instead = f"set {KEY_VARIABLE} to a key of it" if status in (401, 403) else "give an endpoint's address"
+        raise UserError(f"{where} answers with status {status}; {instead}") from None
     except (httpx.HTTPError, httpx.InvalidURL) as error:
         raise UserError(
             f"no endpoint answers at {where} within {timeout_s:g} s ({type(error).__name__}); "

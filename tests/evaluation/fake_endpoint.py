@@ -57,8 +57,8 @@ class FakeEndpoint:
 
 
 @contextmanager
-def serving(endpoint, models=("policy",), status=200):
-    """The address of a server for `endpoint`."""
+def serving(endpoint, models=("policy",), status=200, key=None):
+    """The address of a server for `endpoint`, which asks for `key` if there is one."""
 
     class Handler(BaseHTTPRequestHandler):
         def log_message(self, *arguments):
@@ -72,13 +72,22 @@ def serving(endpoint, models=("policy",), status=200):
             self.end_headers()
             self.wfile.write(data)
 
+        def refused(self):
+            if key and self.headers["authorization"] != f"Bearer {key}":
+                self.answer(401, {"error": {"message": "no key"}})
+                return True
+            return False
+
         def do_GET(self):
+            if self.refused():
+                return
             listed = {"data": [{"id": name} for name in models]} if models is not None else b"<html>hello</html>"
             self.answer(status, listed)
 
         def do_POST(self):
             body = json.loads(self.rfile.read(int(self.headers["content-length"])))
-            self.answer(*endpoint.reply(body))
+            if not self.refused():
+                self.answer(*endpoint.reply(body))
 
     class Server(ThreadingHTTPServer):
         request_queue_size = 128  # all of an evaluation's requests may come at once

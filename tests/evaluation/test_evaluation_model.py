@@ -1,5 +1,6 @@
 """What --model can name: folders, registered versions, endpoints; and that each has an identity."""
 
+import asyncio
 import shutil
 import socket
 import threading
@@ -8,15 +9,17 @@ from types import SimpleNamespace
 
 import pytest
 
-from pipeline.config import ROOT, UserError, load_config
+from pipeline.config import ROOT, Evaluation, UserError, load_config
+from pipeline.evaluation.endpoint import KEY_VARIABLE, EndpointClient
 from pipeline.evaluation.model import Endpoint, LocalModel, folder_digest, open_model, probe
+from pipeline.problems import load_problems
 from pipeline.storage import open_storage
 from pipeline.tracking import Registry, TrackingError
 from pipeline.weights import read_manifest
 from tests.evaluation.fake_endpoint import FakeEndpoint, serving
 
 TINY = ROOT / "infra" / "models" / "tiny"
-DIGEST = read_manifest(TINY).digest
+DIGEST, VERSION = read_manifest(TINY).digest, read_manifest(TINY).version
 
 
 def config(tmp_path):
@@ -74,7 +77,7 @@ def registry(monkeypatch, tmp_path):
     """A registry with the tiny model as policy@champion, stored under run `old`."""
     store = open_storage(config(tmp_path).storage)
     store.put_folder(TINY, "old/snapshots/v4")
-    version = SimpleNamespace(uri=store.uri("old/snapshots/v4"), digest=DIGEST, version=4, run_id="trained")
+    version = SimpleNamespace(uri=store.uri("old/snapshots/v4"), digest=DIGEST, version=VERSION, run_id="trained")
     opened = []
 
     class Stub:
@@ -94,7 +97,7 @@ def test_a_registered_version_is_fetched_and_compared(tmp_path, registry, text):
     cfg = config(tmp_path)
     found = open_model(text, cfg, tmp_path / "models")
     assert (found.name, found.digest, found.verified, found.run_id) == ("policy@champion", DIGEST, True, "trained")
-    assert found.folder == str(tmp_path / "models" / f"v4-{DIGEST[:12]}")
+    assert found.folder == str(tmp_path / "models" / f"v{VERSION}-{DIGEST[:12]}")
     assert registry.opened == [(f"sqlite:///{tmp_path}/m.db", "policy")]
     assert open_model(text, cfg, tmp_path / "models") == found  # what is there is not fetched again
 
@@ -111,7 +114,8 @@ def test_an_alias_that_points_at_nothing(tmp_path, registry):
 
 def test_other_weights_than_the_registry_names(tmp_path, registry):
     registry.version.digest = "0" * 64
-    with pytest.raises(UserError, match=f"holds weights {DIGEST[:12]}, the registry names 000000000000"):
+    told = f"with weights {DIGEST[:12]}, the registry names version {VERSION} with 000000000000"
+    with pytest.raises(UserError, match=told):
         open_model("policy@champion", config(tmp_path), tmp_path / "models")
 
 
@@ -144,12 +148,32 @@ def test_an_endpoint_that_serves_the_model():
         ({"models": ()}, "serves no model 'policy'"),
         ({"models": None}, "does not list models as OpenAI's API does"),
         ({"status": 404}, "answers with status 404"),
-        ({"status": 401}, "answers with status 401"),
+        ({"status": 401}, "answers with status 401; set DECS_API_KEY"),
     ],
 )
 def test_an_endpoint_that_does_not(options, reason):
     with serving(FakeEndpoint([]), **options) as url, pytest.raises(UserError, match=reason):
         probe(Endpoint(url, "policy"), 10)
+
+
+def test_the_key_of_the_environment_is_sent(monkeypatch):
+    problem = load_problems(load_config(None, []).problems.held_out, 0)[0]
+
+    async def asked(url):
+        client = EndpointClient(url, "policy", Evaluation(), 8)
+        try:
+            return await client.ask_all([problem], 0)
+        finally:
+            await client.close()
+
+    with serving(FakeEndpoint([problem]), key="secret") as url:
+        monkeypatch.delenv(KEY_VARIABLE, raising=False)
+        with pytest.raises(UserError, match="401"):
+            probe(Endpoint(url, "policy"), 10)
+        assert "401" in asyncio.run(asked(url)).failures[0]
+        monkeypatch.setenv(KEY_VARIABLE, "secret")
+        probe(Endpoint(url, "policy"), 10)
+        assert asyncio.run(asked(url)).failures == []
 
 
 def test_nobody_at_the_address():
