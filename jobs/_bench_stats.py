@@ -1,20 +1,19 @@
 """Percentiles, and ratios of paired rounds. Pure."""
 
-import math
 import random
 from collections.abc import Sequence
 from statistics import median
+
+import numpy as np
+
+from pipeline.evaluation.estimators import interval
 
 
 def percentile(values: Sequence[float], share: float) -> float | None:
     """The value at `share` (0 to 1) of the sorted values, linear between neighbours; None without values."""
     if not values:
         return None
-    ordered = sorted(values)
-    place = share * (len(ordered) - 1)
-    low = math.floor(place)
-    high = min(low + 1, len(ordered) - 1)
-    return ordered[low] + (place - low) * (ordered[high] - ordered[low])
+    return float(np.quantile(values, share))
 
 
 def spread(values: Sequence[float], digits: int = 3) -> dict[str, float | None]:
@@ -40,6 +39,6 @@ def paired(ours: Sequence[float], theirs: Sequence[float]) -> dict[str, float | 
     found = {"ratio": median(ratios), "low": None, "high": None, "rounds": len(ratios)}
     if len(ratios) >= 3:
         rng = random.Random(0)
-        draws = sorted(median(rng.choices(ratios, k=len(ratios))) for _ in range(2000))
-        found |= {"low": draws[int(0.025 * len(draws))], "high": draws[int(0.975 * len(draws)) - 1]}
+        low, high = interval([median(rng.choices(ratios, k=len(ratios))) for _ in range(2000)])
+        found |= {"low": low, "high": high}
     return {name: round(value, 3) if isinstance(value, float) else value for name, value in found.items()}

@@ -1,9 +1,21 @@
-"""Two figures that papers compare models by: pass@k and the accuracy-efficiency score."""
+"""Two figures that papers compare models by, pass@k and the accuracy-efficiency score; and the interval of a
+bootstrap."""
 
+from collections.abc import Sequence
 from math import comb
+
+import numpy as np
 
 GAIN = 3.0  # what a relative gain in accuracy weighs against a relative saving of tokens
 LOSS = 5.0  # and a relative loss
+
+
+def interval(samples: Sequence[float] | np.ndarray, confidence: float = 0.95) -> tuple[float, float]:
+    """The percentile interval of bootstrap samples: between the quantiles that leave equal shares outside (Efron and
+    Tibshirani 1993, chapter 13). ValueError or IndexError without samples."""
+    outside = (1 - confidence) / 2
+    low, high = np.quantile(samples, (outside, 1 - outside))
+    return float(low), float(high)
 
 
 def pass_at_k(n: int, c: int, k: int) -> float:

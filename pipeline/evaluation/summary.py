@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from statistics import fmean
 
+from pipeline.evaluation.estimators import interval as quantile_interval
 from pipeline.evaluation.scoring import ScoredTrace
 from pipeline.traces import Stop
 
@@ -63,10 +64,10 @@ def bootstrap(
     pairs = list(zip(parts, wholes or [1.0] * len(parts), strict=True))
     rng = random.Random(seed)
     draws = (rng.choices(pairs, k=len(pairs)) for _ in range(rounds))
-    found = sorted(sum(p for p, _ in draw) / whole for draw in draws if (whole := sum(w for _, w in draw)))
+    found = [sum(p for p, _ in draw) / whole for draw in draws if (whole := sum(w for _, w in draw))]
     if 2 * len(found) < rounds:
         return None
-    return found[int(0.025 * len(found))], found[max(0, int(0.975 * len(found)) - 1)]
+    return quantile_interval(found)
 
 
 def by_problem(traces: Iterable[ScoredTrace]) -> dict[str, list[ScoredTrace]]:

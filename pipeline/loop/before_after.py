@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.evaluation import ScoredTrace, aes
+from pipeline.evaluation.estimators import interval
 from pipeline.problems import Problem
 from pipeline.tracking.catalogue import SHORT
 from pipeline.tracking.run_report_data import BeforeAfter, Estimate, Figure, FigureName, History
@@ -163,5 +164,4 @@ def _estimate(value: Array | float, samples: Array = NONE) -> Estimate:
         return Estimate()
     if not samples.size or not np.isfinite(samples).all():
         return Estimate(float(value))
-    low, high = np.percentile(samples, (2.5, 97.5))
-    return Estimate(float(value), float(low), float(high))
+    return Estimate(float(value), *interval(samples))

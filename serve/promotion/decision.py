@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 
 from pipeline.config import RunConfig
 from pipeline.config.schema import Gate
+from pipeline.evaluation.estimators import interval
 from pipeline.evaluation.tally import Measurement, Tally
 from serve.promotion.check import Check, Decision, Interval
 
@@ -92,14 +93,14 @@ def _against(pairs: Array, limits: Gate) -> list[Check]:
     """`pairs` [2, P, 7]: candidate and champion."""
     problems = pairs.shape[1]
     difference = _value(_difference, pairs)
-    interval = _interval(_difference, pairs, limits)
+    bounds = _interval(_difference, pairs, limits)
     worse = difference is not None and (
-        difference < -limits.max_accuracy_drop or (interval is not None and interval[1] < 0)
+        difference < -limits.max_accuracy_drop or (bounds is not None and bounds[1] < 0)
     )
     ratio = _value(_tokens_ratio, pairs), _interval(_tokens_ratio, pairs, limits)
     return [
         Check("problems in common", problems, None, limits.min_problems, problems < limits.min_problems),
-        Check("accuracy difference", difference, interval, -limits.max_accuracy_drop, worse),
+        Check("accuracy difference", difference, bounds, -limits.max_accuracy_drop, worse),
         _at_most("tokens ratio", *ratio, limits.max_tokens_ratio),
     ]
 
@@ -121,10 +122,10 @@ def _shown(candidate: Measurement, champion: Measurement, pairs: Array, limits: 
     return [*shown, *seconds]
 
 
-def _at_most(name: str, value: float | None, interval: Interval | None, allowed: float) -> Check:
+def _at_most(name: str, value: float | None, bounds: Interval | None, allowed: float) -> Check:
     """Crossed where the lower bound is above what is allowed; without an interval, where the value is."""
-    low = interval[0] if interval else value
-    return Check(name, value, interval, allowed, low is not None and low > allowed)
+    low = bounds[0] if bounds else value
+    return Check(name, value, bounds, allowed, low is not None and low > allowed)
 
 
 # --- figures: functions of rows [..., P, 7], or of pairs [2, ..., P, 7], NaN or infinite where nothing divides -----
@@ -196,6 +197,4 @@ def _interval(figure: Figure, rows: Array, limits: Gate) -> Interval | None:
         samples = figure(rows[..., drawn, :])
     if not np.isfinite(samples).all():
         return None
-    outside = (1 - limits.confidence) / 2
-    low, high = np.quantile(samples, (outside, 1 - outside))
-    return float(low), float(high)
+    return interval(samples, limits.confidence)

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from pipeline.config.schema import Gate
+from pipeline.evaluation.estimators import interval
 from serve.promotion.check import Check, Interval
 
 ROUNDS = 1000
@@ -110,8 +111,8 @@ def _latency(name: str, canary: Traffic, others: Traffic, limits: Gate, enough: 
     if not (enough and canary.seconds and others.seconds):
         return Check(title, None, None, limits.max_latency_ratio)
     value = float(np.quantile(canary.seconds, share) / max(float(np.quantile(others.seconds, share)), 1e-9))
-    interval = _ratio_interval(canary.seconds, others.seconds, share, limits.confidence)
-    return Check(title, value, interval, limits.max_latency_ratio, interval[0] > limits.max_latency_ratio)
+    found = _ratio_interval(canary.seconds, others.seconds, share, limits.confidence)
+    return Check(title, value, found, limits.max_latency_ratio, found[0] > limits.max_latency_ratio)
 
 
 def _ratio_interval(ours: tuple[float, ...], theirs: tuple[float, ...], share: float, confidence: float) -> Interval:
@@ -122,9 +123,7 @@ def _ratio_interval(ours: tuple[float, ...], theirs: tuple[float, ...], share: f
         return np.quantile(rng.choice(values, (ROUNDS, len(values))), share, axis=1)
 
     top, bottom = drawn(ours), drawn(theirs)
-    outside = (1 - confidence) / 2
-    low, high = np.quantile(top / np.maximum(bottom, 1e-9), (outside, 1 - outside))
-    return float(low), float(high)
+    return interval(top / np.maximum(bottom, 1e-9), confidence)
 
 
 def _tokens(canary: Traffic, others: Traffic, limits: Gate, enough: bool) -> Check:

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.evaluation import aes, pass_at_k
+from pipeline.evaluation.estimators import interval
 
 # Averages over seven benchmarks (accuracy in percent, tokens) and the printed score: arXiv 2509.25827, tables 1 and 2.
 TABLES = {
@@ -105,3 +106,8 @@ def test_both_come_without_torch_ray_or_a_client():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert done.returncode == 0 and done.stdout.strip() == "", done.stdout + done.stderr
+
+
+def test_a_percentile_interval_by_hand():
+    assert interval(list(range(101)), 0.9) == pytest.approx((5, 95))
+    assert interval([3.0]) == (3.0, 3.0)
