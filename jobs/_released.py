@@ -1,19 +1,22 @@
 """Registered versions as policies that can be served: looked up, fetched to a local copy, kept as long as needed."""
 
 import os
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from jobs.serve import results_folder
 from pipeline.config import RunConfig, UserError
-from pipeline.evaluation.model import fetch
-from serve.policy import Policy
+from pipeline.evaluation.model import local_copy
+from serve.policy import Policy, fingerprint
 from serve.promotion.kept import copy_name, prune
 
 if TYPE_CHECKING:
     from pipeline.tracking import RegisteredVersion, Registry
+
+SNAPSHOT = re.compile(r"v(\d+)(?:-([0-9a-f]{8,64}))?")
 
 
 @dataclass(frozen=True)
@@ -42,10 +45,13 @@ def open_registry(cfg: RunConfig) -> "Registry":
 
 
 def find(registry: "Registry", text: str) -> "RegisteredVersion":
-    """The version that a registry number or an alias names. UserError where there is none."""
+    """The version that a registry number (`8`), an alias, a snapshot's version (`v8`) or mark (`v8-1a2b3c4d`) names.
+    UserError where there is none, or where several were registered for the snapshot's version."""
     from pipeline.tracking import TrackingError
 
     try:
+        if snapshot := SNAPSHOT.fullmatch(text):
+            return _only(registry.of_snapshot(int(snapshot[1]), snapshot[2] or ""), text)
         found = registry.get(int(text)) if text.isdigit() else registry.resolve(text)
     except TrackingError as error:
         raise UserError(f"version '{text}' cannot be looked up: {error}") from None
@@ -54,21 +60,25 @@ def find(registry: "Registry", text: str) -> "RegisteredVersion":
     return found
 
 
+def _only(found: "Sequence[RegisteredVersion]", text: str) -> "RegisteredVersion":
+    if not found:
+        raise UserError(f"no registered version is of the snapshot {text}; a registry number is written without the v")
+    if len(found) > 1:
+        numbers = ", ".join(f"{one.number} ({fingerprint(one.version, one.digest)})" for one in found)
+        raise UserError(f"several registered versions are of the snapshot {text}: give one of the numbers {numbers}")
+    return found[0]
+
+
 def release(cfg: RunConfig, registered: "RegisteredVersion", *, check: bool = True) -> Release:
     """The version with a local copy; storage is asked only where there is none, so that the way back does not depend on
     it. With `check` every tensor is read and compared with the manifest (replicas do so again before they serve it).
     UserError for a damaged copy, or another digest than the registry's."""
-    from pipeline.weights import MANIFEST_NAME, read_manifest, verify
+    from pipeline.weights import verify
 
     folder = results_folder(cfg) / copy_name(registered.version, registered.digest)
-    if not (folder / MANIFEST_NAME).is_file():
-        fetch(registered.uri, cfg, folder)
-    manifest = verify(folder, expect=registered.digest) if check else read_manifest(folder)
-    if (manifest.version, manifest.digest) != (registered.version, registered.digest):
-        raise UserError(
-            f"{registered.uri} holds version {manifest.version} with weights {manifest.digest[:12]}, the registry "
-            f"names version {registered.version} with {registered.digest[:12]}; publish the version again"
-        )
+    local_copy(registered, cfg, folder)
+    if check:
+        verify(folder, expect=registered.digest)
     os.utime(folder)  # the latest to be used is the last to be deleted
     return Release(registered, Policy(registered.version, str(folder), registered.digest, cfg.serve.swap_mode))
 

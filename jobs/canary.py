@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from jobs._cli import run_command
 from jobs._tracking import with_local_tracking
-from jobs.promote import alone, arguments, check_no_canary
+from jobs.promote import NAMES, alone, arguments, check_no_canary
 from jobs.serve import local_dashboard
 from pipeline.config import RunConfig, UserError
 from serve.promotion.way_back import FAILURES, take_back
@@ -72,7 +72,7 @@ def _plan(cfg: RunConfig, args: argparse.Namespace) -> str:
 def _arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("action", choices=["start", "end"])
     arguments(parser)
-    parser.add_argument("--candidate", default="candidate", help="registry number or alias (default: candidate)")
+    parser.add_argument("--candidate", default="candidate", help=f"{NAMES} (default: candidate)")
     parser.add_argument("--replicas", type=int, default=1, help="how many replicas get it (default: 1)")
 
 

@@ -20,6 +20,8 @@ from jobs.services import FOLDER
 from pipeline.config import RunConfig, UserError
 from pipeline.tracking import Provenance, TrackingError, tracking_uri
 
+WHAT = "what to trace back; a number is the snapshot's version, as in v8, not the registry's number that promote takes"
+
 
 def main(cfg: RunConfig, args: argparse.Namespace) -> int:
     """Prints a tree, or JSON, for each version that made the reply; 1 when a check failed."""
@@ -42,7 +44,7 @@ def main(cfg: RunConfig, args: argparse.Namespace) -> int:
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("what", metavar="reply id | mark | version | alias", help="what to trace back")
+    parser.add_argument("what", metavar="reply id | mark | version | alias", help=WHAT)
     parser.add_argument("--json", action="store_true", help="everything, with all problem ids, as JSON")
     parser.add_argument("--services", metavar="FOLDER", default=FOLDER, help="folder of `jobs.services`")
 

@@ -1,4 +1,4 @@
-"""Take a registered version to the users: `python -m jobs.promote --config FILE --candidate NUMBER|ALIAS`.
+"""Take a registered version to the users: `python -m jobs.promote --config FILE --candidate NUMBER|ALIAS|vVERSION`.
 
 It is measured on the frozen problems against the champion, then watched on a part of the traffic, then swapped into
 every replica; the aliases `champion` and `previous` follow. Exit code 0: promoted; 1: refused or rolled back, with the
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from serve.promotion.check import Decision
 
 
+NAMES = "registry number (8), alias, or the snapshot's version (v8) or mark (v8-1a2b3c4d)"
 CHANGING = (
     "another command changes what the endpoint serves (process {process}): wait for it, or end it with Ctrl-C, and it "
     "takes back what it has begun"
@@ -90,7 +91,8 @@ def _tried(
     set_champion: Callable[[], None],
 ) -> Outcome:
     from jobs._gate import Gate
-    from jobs._replicas import Replayed, key_headers
+    from jobs._replicas import Replayed
+    from pipeline.evaluation.endpoint import key_headers
 
     present = live.wanted().policy
     if champion is None or not present.same_weights(champion.policy):
@@ -141,7 +143,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
     arguments(parser)
-    parser.add_argument("--candidate", default="candidate", help="registry number or alias (default: candidate)")
+    parser.add_argument("--candidate", default="candidate", help=f"{NAMES} (default: candidate)")
 
 
 def command(argv: Sequence[str] | None = None) -> int:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from jobs._cli import run_command
 from jobs._tracking import with_local_tracking
-from jobs.promote import alone, arguments
+from jobs.promote import NAMES, alone, arguments
 from jobs.serve import local_dashboard
 from pipeline.config import RunConfig
 from serve.promotion.way_back import FAILURES
@@ -69,7 +69,7 @@ def _plan(cfg: RunConfig, args: argparse.Namespace) -> str:
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
     arguments(parser)
-    parser.add_argument("--to", default="previous", help="registry number or alias (default: previous)")
+    parser.add_argument("--to", default="previous", help=f"{NAMES} (default: previous)")
     parser.add_argument("--reason", default="rolled back by hand", help="kept as a tag of the version that is left")
 
 

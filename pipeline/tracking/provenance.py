@@ -7,16 +7,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pipeline.tracking.connection import TrackingError, connect, first_line, insist
-from pipeline.tracking.registry import RegisteredVersion, Registry
+from pipeline.tracking.registry import OWN_TAGS, RegisteredVersion, Registry, view
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from mlflow import MlflowClient
 
-PAGE = 200
 CONFIGS = ("config.yaml", "config_resume_")  # the run's config, and those of its resumes where it had changed
-OWN_TAGS = {"version", "digest", "step", "config_digest"}
 
 
 @dataclass(frozen=True)
@@ -48,39 +46,13 @@ class Provenance:
     def versions(self) -> list[RegisteredVersion]:
         """All registered versions, newest first; those that were not made here are left out and counted."""
         found = []
-        for entry in self._pages():
+        for entry in self._registry.entries():
             self._tags[int(entry.version)] = dict(entry.tags)
             if OWN_TAGS - entry.tags.keys():
                 self.counters["foreign_versions"] += 1
                 continue
-            tags = entry.tags
-            found.append(
-                RegisteredVersion(
-                    name=entry.name,
-                    number=int(entry.version),
-                    version=int(tags["version"]),
-                    digest=tags["digest"],
-                    step=int(tags["step"]),
-                    uri=tags.get("snapshot_uri", entry.source),
-                    run_id=entry.run_id,
-                    config_digest=tags["config_digest"],
-                )
-            )
+            found.append(view(entry))
         return sorted(found, key=lambda one: -one.number)
-
-    def _pages(self) -> list[Any]:
-        quoted, found, token = self.model.replace("'", "''"), [], None
-        while True:
-            page = self._do(
-                "list its versions",
-                lambda token=token: self._client.search_model_versions(
-                    f"name = '{quoted}'", max_results=PAGE, page_token=token
-                ),
-            )
-            found += page
-            token = page.token
-            if not token:
-                return found
 
     def tags_of(self, number: int) -> dict[str, str]:
         """The tags of a version that `versions` has seen; empty for others."""

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from mlflow.entities.model_registry import ModelVersion
 
 T = TypeVar("T")
+PAGE = 200
+OWN_TAGS = {"version", "digest", "step", "config_digest"}
 
 
 class Alias(StrEnum):
@@ -81,11 +83,35 @@ class Registry:
             place = self._registrable(source, run_id, texts)
             return self._client.create_model_version(self.name, place, run_id=run_id, tags=texts, await_creation_for=30)
 
-        return _view(self._do("register a version", find_or_create))
+        return view(self._do("register a version", find_or_create))
 
     def get(self, number: int) -> RegisteredVersion:
         """The version the registry counts as `number`; TrackingError when there is none."""
-        return _view(self._do("read a version", lambda: self._client.get_model_version(self.name, str(number))))
+        return view(self._do("read a version", lambda: self._client.get_model_version(self.name, str(number))))
+
+    def entries(self) -> "list[ModelVersion]":
+        """Every registered version as the store keeps it, also those that were not made here."""
+        quoted, found, token = self.name.replace("'", "''"), [], None
+        while True:
+            page = self._do(
+                "list its versions",
+                lambda token=token: self._client.search_model_versions(
+                    f"name = '{quoted}'", max_results=PAGE, page_token=token
+                ),
+            )
+            found += page
+            token = page.token
+            if not token:
+                return found
+
+    def of_snapshot(self, version: int, digest: str = "") -> list[RegisteredVersion]:
+        """Those of a snapshot's version whose digest begins with `digest`, newest first."""
+        fitting = [
+            one
+            for one in self.entries()
+            if one.tags.get("version") == str(version) and one.tags.get("digest", "").startswith(digest)
+        ]
+        return sorted(map(view, fitting), key=lambda one: -one.number)
 
     def aliases(self) -> dict[str, int]:
         """Alias -> registry number; empty while nothing is registered."""
@@ -195,9 +221,10 @@ def _alias(alias: str) -> Alias:
         raise UserError(f"there is no alias '{alias}' for a served model{nearest(alias, [*Alias])}") from None
 
 
-def _view(found: "ModelVersion") -> RegisteredVersion:
+def view(found: "ModelVersion") -> RegisteredVersion:
+    """What the store keeps of a version, as ours. TrackingError for one that was not made here."""
     tags = found.tags
-    missing = {"version", "digest", "step", "config_digest"} - tags.keys()
+    missing = OWN_TAGS - tags.keys()
     if missing:
         raise TrackingError(
             f"version {found.version} of registered model '{found.name}' was not made here (no tag "

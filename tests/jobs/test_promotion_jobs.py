@@ -37,6 +37,10 @@ class FakeRegistry:
             raise TrackingError(f"no version {number}")
         return RegisteredVersion("policy", number, 10 + number, f"{number}" * 64, 0, f"/stored/v{number}", "run", "c")
 
+    def of_snapshot(self, version, digest):
+        every = map(self.get, range(1, 5))
+        return [one for one in every if one.version == version and one.digest.startswith(digest)]
+
     def aliases(self):
         return dict(self.named)
 
@@ -324,6 +328,16 @@ def test_versions_are_found_by_number_or_alias():
     assert find(registry, "3").number == 3 and find(registry, "previous").number == 4
     with pytest.raises(UserError, match="no version with alias 'x'"):
         find(registry, "x")
+
+
+def test_versions_are_found_by_their_snapshot():
+    registry = FakeRegistry()
+    assert find(registry, "v13").number == 3 and find(registry, f"v12-{'2' * 8}").number == 2
+    with pytest.raises(UserError, match="no registered version is of the snapshot v3; a registry number"):
+        find(registry, "v3")
+    registry.of_snapshot = lambda version, digest: [registry.get(2), registry.get(1)]
+    with pytest.raises(UserError, match=r"several .* v8: give one of the numbers 2 \(v12-22222222\), 1 \("):
+        find(registry, "v8")
 
 
 def test_local_copies_outlive_storage(tmp_path, monkeypatch):

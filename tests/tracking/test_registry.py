@@ -84,6 +84,24 @@ def test_a_champion_that_cannot_be_set_gives_previous_back():
     assert first.named == {"champion": 2, "previous": 2}
 
 
+def test_a_snapshots_versions_over_all_pages_newest_first():
+    def entry(number, version, digest):
+        own = {"version": str(version), "digest": digest, "step": "0", "config_digest": "c"}
+        return SimpleNamespace(name="policy", version=str(number), tags=own, source="/x", run_id="r")
+
+    class Page(list):
+        token = None
+
+    first, second = Page([entry(1, 8, "aa"), entry(2, 9, "aa")]), Page([entry(3, 8, "bb")])
+    first.token = "next"
+    client = SimpleNamespace(
+        search_model_versions=lambda text, max_results, page_token: second if page_token else first
+    )
+    registry = Registry(client, "policy", tries=1)
+    assert [one.number for one in registry.of_snapshot(8)] == [3, 1]
+    assert [one.number for one in registry.of_snapshot(8, "a")] == [1] and registry.of_snapshot(7) == []
+
+
 def test_a_version_takes_tags_and_keeps_its_own(tracker):
     number = register(tracker, 4).number
     tracker.tag_version(number, {"gate.decision": "refused", "gate.reason": "x" * 3000})
