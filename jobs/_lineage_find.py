@@ -9,7 +9,8 @@ from pathlib import Path
 from jobs._lineage_query import Found, from_manifest, from_registry, merged
 from jobs._runs import results_root
 from pipeline.config import RunConfig, UserError
-from pipeline.storage import StorageError, open_storage
+from pipeline.evaluation.model import fetch
+from pipeline.storage import StorageError
 from pipeline.tracking import Provenance
 from pipeline.weights import MANIFEST_NAME, Manifest, SnapshotError, read_manifest
 
@@ -57,21 +58,11 @@ def check_weights(cfg: RunConfig, found: Found) -> Checked:
             return Checked("missing", f"{found.uri} is not there (moved, pruned, or on another machine)")
         return _verified(Path(found.uri), found)
     try:
-        key = _key(cfg, found.uri)
         with tempfile.TemporaryDirectory() as scratch:
-            folder = open_storage(cfg.storage).fetch_folder(key, Path(scratch) / "snapshot")
-            return _verified(folder, found)
+            fetch(found.uri, cfg, Path(scratch) / "snapshot")
+            return _verified(Path(scratch) / "snapshot", found)
     except (UserError, StorageError) as error:
         return Checked("missing", str(error))
-
-
-def _key(cfg: RunConfig, uri: str) -> str:
-    home = cfg.storage.uri.rstrip("/")
-    if not uri.startswith(f"{home}/"):
-        raise UserError(
-            f"{uri} is not in storage.uri '{home}'; set storage.uri (and storage.endpoint_url) to its store"
-        )
-    return uri[len(home) + 1 :]
 
 
 def _verified(folder: Path, found: Found) -> Checked:

@@ -7,12 +7,12 @@ from dataclasses import dataclass, replace
 from pipeline.config import UserError, nearest
 from pipeline.tracking.registry import Alias, RegisteredVersion
 from pipeline.weights.manifest import Manifest
+from serve.policy import fingerprint
 
 MARK = re.compile(r"v(\d+)-([0-9a-f]{8})")
 # An engine's prefix (chatcmpl-, cmpl-, resp_), then one mark or several joined by +, then the request's own id.
 REPLY_ID = re.compile(r"(?:[a-z]+[-_])*(v\d+-[0-9a-f]{8}(?:\+v\d+-[0-9a-f]{8})*)(?:-.*)?", re.DOTALL)
 VERSION = re.compile(r"v?(\d+)")
-DIGEST_SHOWN = 8
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Found:
 
     @property
     def mark(self) -> str:
-        return f"v{self.version}-{self.digest[:DIGEST_SHOWN]}"
+        return fingerprint(self.version, self.digest)
 
 
 def parse(text: str) -> list[Query]:

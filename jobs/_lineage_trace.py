@@ -16,6 +16,7 @@ from pipeline.config import ROOT, RunConfig, UserError, plain_digest, portable, 
 from pipeline.tracking import Provenance, RunFacts
 from pipeline.tracking.code_state import COMMIT, DIRTY, WHERE
 from pipeline.weights import MANIFEST_NAME, read_manifest
+from serve.policy import fingerprint
 
 
 def trace(
@@ -148,7 +149,7 @@ def _start(made_with: RunConfig | None, run: RunFacts | None, known: Sequence[Fo
     if not (folder / MANIFEST_NAME).is_file():
         return told | {"detail": "its folder has no manifest, or is not on this machine"}
     manifest = read_manifest(folder)
-    told |= {"mark": f"v{manifest.version}-{manifest.digest[:8]}", "digest": manifest.digest}
+    told |= {"mark": fingerprint(manifest.version, manifest.digest), "digest": manifest.digest}
     if told["recorded"] is None:
         return told | {"detail": "as it is now; the run did not record it"}
     made = [one for one in known if one.digest == manifest.digest and one.run_id and one.run_id != run.run_id]

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from jobs._lineage_query import Found
+from serve.policy import fingerprint
 
 IDS_SHOWN = 3
 
@@ -115,7 +116,7 @@ def _parents(chain: Sequence[Mapping[str, Any]]) -> list[str]:
     found = []
     for entry in chain:
         if "to" not in entry:
-            found.append(f"v{entry['version']}-{entry['digest'][:8]}  {entry['uri']}")
+            found.append(f"{fingerprint(entry['version'], entry['digest'])}  {entry['uri']}")
         elif entry["to"] == entry["version"]:
             found.append(f"v{entry['version']} (not kept)")
         else:

@@ -2,19 +2,22 @@
 
 import json
 import shutil
+from dataclasses import replace
 
 import pytest
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from jobs import lineage
+from jobs._lineage_find import check_weights
 from jobs._lineage_ledger import by_source, trained_until
-from jobs._lineage_query import Found, Query, choose, merged, parse
+from jobs._lineage_query import Found, Query, choose, from_manifest, merged, parse
 from jobs._lineage_tree import parents
 from pipeline.config import UserError, config_digest, load_config, resolve_paths
 from pipeline.loop.ledger import Ledger, State
 from pipeline.problems import load_problems
 from pipeline.problems.tiny_tokenizer import build_tokenizer, save_tokenizer
+from pipeline.storage import open_storage
 from pipeline.tracking import Tracker, code_tags
 from pipeline.weights import read_manifest, write_snapshot
 
@@ -217,3 +220,13 @@ def test_what_is_gone_is_said_and_is_no_fault(capsys, world, tmp_path):
         shutil.move(tmp_path / "first", run)
     assert code == 0 and told["snapshot"]["state"] == "missing"
     assert "not on this machine" in told["problems"]["unknown"]
+
+
+def test_weights_in_another_store_are_checked_as_well(world, tmp_path):
+    folder = world[0] / "runs/first/snapshots/v3"
+    store = open_storage(load_config(None, [f"storage.uri={tmp_path}"]).storage)
+    store.put_folder(folder, "there/v3")
+    cfg = load_config(None, [f"storage.uri={world[0]}/elsewhere"])
+    found = replace(from_manifest(str(folder), read_manifest(folder)), uri=f"file://{tmp_path}/there/v3")
+    assert check_weights(cfg, found).state == "confirmed"
+    assert check_weights(cfg, replace(found, uri=f"file://{tmp_path}/there/v9")).state == "missing"
