@@ -1,15 +1,15 @@
 """The running endpoint as a promotion sees it, and the frozen problems sent to it."""
 
 import asyncio
-import itertools
-import os
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import httpx
 
+from jobs._traffic import paced
 from pipeline.config import RunConfig
 from pipeline.problems import Problem, sample_seed, with_suffix
 from serve import client
@@ -88,21 +88,14 @@ class Replayed:
         limit = httpx.Limits(max_connections=self.cfg.evaluation.concurrency, max_keepalive_connections=0)
         timeout = httpx.Timeout(self.cfg.evaluation.request_timeout_s)
         async with httpx.AsyncClient(limits=limit, timeout=timeout, trust_env=False) as http:
-            running: set[asyncio.Task[None]] = set()
-            for number, problem in enumerate(itertools.cycle(self.problems)):
-                while len(running) >= self.cfg.evaluation.concurrency and not (stop and stop.is_set()):
-                    await asyncio.wait(running, timeout=1, return_when=asyncio.FIRST_COMPLETED)
-                if stop.is_set() if stop else number >= gate.replay:
-                    break
-                task = asyncio.create_task(self._ask(http, problem, number))
-                running.add(task)
-                task.add_done_callback(running.discard)
-                await asyncio.sleep(every_s)
-            if stop is None:
-                await asyncio.gather(*running)
-            for task in running:
-                task.cancel()
-            await asyncio.gather(*running, return_exceptions=True)
+            await paced(
+                partial(self._ask, http),
+                self.problems,
+                every_s,
+                lambda number: stop.is_set() if stop else number >= gate.replay,
+                at_most=self.cfg.evaluation.concurrency,
+                drop=stop is not None,
+            )
 
     async def _ask(self, http: httpx.AsyncClient, problem: Problem, number: int) -> None:
         cfg = self.cfg
@@ -121,9 +114,3 @@ class Replayed:
             self.failed += not reply.is_success
         except httpx.HTTPError:
             self.failed += 1
-
-
-def key_headers() -> dict[str, str]:
-    """The key in DECS_API_KEY, for endpoints that ask for one."""
-    key = os.environ.get(client.KEY_VARIABLE)
-    return {"authorization": f"Bearer {key}"} if key else {}

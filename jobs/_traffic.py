@@ -5,7 +5,9 @@ import itertools
 import threading
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Coroutine, Sequence
+from functools import partial
+from typing import Any
 
 from openai import OpenAIError
 
@@ -13,6 +15,33 @@ from pipeline.config import RunConfig
 from pipeline.evaluation import EndpointClient
 from pipeline.problems import Problem
 from pipeline.traces import Trace
+
+
+async def paced(
+    ask: Callable[[Problem, int], Coroutine[Any, Any, None]],
+    problems: Sequence[Problem],
+    every_s: float,
+    over: Callable[[int], bool],
+    *,
+    at_most: int | None = None,
+    drop: bool = False,
+) -> None:
+    """Starts `ask(problem, number)` every `every_s` seconds, the problems in turn, until `over(number)`; at most
+    `at_most` at a time. Then waits for those under way, or drops them."""
+    running: set[asyncio.Task[None]] = set()
+    for number, problem in enumerate(itertools.cycle(problems)):
+        while at_most is not None and len(running) >= at_most and not over(number):
+            await asyncio.wait(running, timeout=1, return_when=asyncio.FIRST_COMPLETED)
+        if over(number):
+            break
+        task = asyncio.create_task(ask(problem, number))
+        running.add(task)
+        task.add_done_callback(running.discard)
+        await asyncio.sleep(every_s)
+    if drop:
+        for task in running:
+            task.cancel()
+    await asyncio.gather(*running, return_exceptions=drop)
 
 
 class Trickle(threading.Thread):
@@ -37,15 +66,8 @@ class Trickle(threading.Thread):
         client = EndpointClient(
             self.url, self.model_id, cfg.evaluation, cfg.rollout.max_new_tokens, cfg.problems.prompt_suffix
         )
-        waiting: set[asyncio.Task[None]] = set()
-        for number, problem in enumerate(itertools.cycle(self.problems)):
-            if self.stopping.is_set():
-                break
-            task = asyncio.create_task(self._one(client, problem, number))
-            waiting.add(task)
-            task.add_done_callback(waiting.discard)
-            await asyncio.sleep(self.every_s)
-        await asyncio.gather(*waiting)
+        ask = partial(self._one, client)
+        await paced(ask, self.problems, self.every_s, lambda number: self.stopping.is_set())
         await client.close()
 
     async def _one(self, client: EndpointClient, problem: Problem, number: int) -> None:

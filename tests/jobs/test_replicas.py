@@ -6,8 +6,9 @@ import time
 
 import pytest
 
-from jobs._replicas import LiveEndpoint, Replayed, key_headers
+from jobs._replicas import LiveEndpoint, Replayed
 from pipeline.config import load_config
+from pipeline.evaluation.endpoint import key_headers
 from pipeline.problems import load_problems
 from serve.client import APP, KEY_VARIABLE, Endpoint
 from serve.policy import Policy
