@@ -99,13 +99,14 @@ def _not_whole(reply: Reply, kill: tuple[float, float] | None) -> dict[Fault, st
         return {Fault.FAILED: reply.error}
     if not reply.done and reply.shape.stream and reply.marks:
         text = reply.error or "the stream ended without [DONE]"
-        return {Fault.BROKEN_STREAM if _excused(reply, kill) else Fault.TRUNCATED: text}
+        return {Fault.BROKEN_STREAM if overlaps(reply, kill) else Fault.TRUNCATED: text}
     if reply.error or not reply.done:
         return {Fault.FAILED: reply.error or "the reply ended before its first token"}
     return {}
 
 
-def _excused(reply: Reply, kill: tuple[float, float] | None) -> bool:
+def overlaps(reply: Reply, kill: tuple[float, float] | None) -> bool:
+    """Whether the reply was under way between the kill of a replica and its end."""
     return kill is not None and reply.began <= kill[1] and reply.ended >= kill[0]
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from jobs._bench_replies import Fault, Reply, count, declared, faults
+from jobs._bench_replies import Fault, Reply, count, declared, faults, overlaps
 from jobs._bench_stats import divided, percentile, spread
 from jobs._bench_swaps import Record, of_all
 
@@ -16,7 +16,8 @@ def summarise(replies: Sequence[Reply], record: Record, wanted_swaps: int) -> di
     """All counts over all phases; the latency ratio over whole replies that no kill overlapped."""
     context = record.context()
     judged = [faults(reply, context) for reply in replies]
-    good = [reply for reply, found in zip(replies, judged, strict=True) if not found and not _near(reply, context.kill)]
+    pairs = zip(replies, judged, strict=True)
+    good = [reply for reply, found in pairs if not found and not overlaps(reply, context.kill)]
     phases = {name: [reply for reply in good if reply.phase == name] for name in (QUIET, SWAPPING)}
     seconds = {name: [reply.seconds for reply in found] for name, found in phases.items()}
     texts = [f"{fault}: {text}" for found in judged for fault, text in found.items()]
@@ -43,10 +44,6 @@ def summarise(replies: Sequence[Reply], record: Record, wanted_swaps: int) -> di
         "failures": [*record.failures, *texts][:FAILURES_SHOWN],
         "swap_failures": len(record.failures),
     }
-
-
-def _near(reply: Reply, kill: tuple[float, float] | None) -> bool:
-    return kill is not None and reply.began <= kill[1] and reply.ended >= kill[0]
 
 
 def _first_tokens(replies: Sequence[Reply]) -> list[float]:

@@ -7,18 +7,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import httpx
-
 from jobs._bench_endpoint import Target, replica_process
 from jobs._bench_replies import Confirmed, Context
 from jobs._bench_weights import Alternating, Bad, bad_snapshots
 from pipeline.config import RunConfig, UserError
 from serve import client
 from serve.policy import Policy, fingerprint
+from serve.promotion.way_back import FAILURES
 
 KINDS = 6  # of broken snapshots
 SLACK_S = 60.0
 POLL_S = 0.5
+STALL_S = 600.0  # longer than a request may take
 
 
 @dataclass
@@ -54,16 +54,30 @@ class Swaps:
         return client.change_deadline_s(self.cfg.serve.drain_deadline_s)
 
     async def during(self, count: int, progress: Callable[[], float], note: Callable[[str], object]) -> None:
-        """Makes `count` swaps, spread evenly over a phase of which `progress()` is the part that is over (0 to 1)."""
+        """Makes `count` swaps, spread evenly over a phase of which `progress()` is the part that is over (0 to 1).
+        Where the phase stands still for `STALL_S`, the rest is left out, which is a failure."""
         for index in range(count):
-            while progress() < (index + 0.5) / count:
-                await asyncio.sleep(0.02)
+            if not await self._reached(progress, (index + 0.5) / count):
+                return
             await self._one(note)
             await self._ask_for_bad_ones()
             if self.kill_after is not None and self.done >= self.kill_after:
                 self.kill_after = None
                 note("killing a replica")
                 await self._kill()
+
+    async def _reached(self, progress: Callable[[], float], share: float) -> bool:
+        seen, since = -1.0, time.monotonic()
+        while (now := progress()) < share:
+            if now > seen:
+                seen, since = now, time.monotonic()
+            elif time.monotonic() - since > STALL_S:
+                self.record.failures.append(
+                    f"waited {STALL_S:g} s for any reply of the load: {self.total - self.done} swaps are left out"
+                )
+                return False
+            await asyncio.sleep(0.02)
+        return True
 
     async def _one(self, note: Callable[[str], object]) -> None:
         self.done += 1
@@ -74,7 +88,7 @@ class Swaps:
         self.record.marks.add(fingerprint(snapshot.version, digest))
         try:
             report = await self._swap(Policy(snapshot.version, snapshot.uri, digest, self.cfg.serve.swap_mode))
-        except (client.SwapRefused, client.SwapTimeout, RuntimeError, httpx.HTTPError) as error:
+        except FAILURES as error:
             self.record.failures.append(f"swap to version {snapshot.version}: {type(error).__name__}: {error}")
             return
         finally:
@@ -111,14 +125,17 @@ class Swaps:
             self.record.refused[bad.kind] = reason
             if bad.expected not in reason:
                 self.record.failures.append(f"the {bad.kind} snapshot was refused for another reason: {reason}")
-        except (client.SwapTimeout, RuntimeError, httpx.HTTPError) as error:
+        except FAILURES as error:
             self.record.failures.append(f"the {bad.kind} snapshot: {type(error).__name__}: {error}")
         else:
             self.record.failures.append(f"the {bad.kind} snapshot was served")
 
     async def _kill(self) -> None:
         """Kills a replica outright and waits until as many as before answer again."""
-        before = (await asyncio.to_thread(client.status, self.target.dashboard)).replicas
+        before = await self._states()
+        if not before:
+            self.record.failures.append("no replica was killed: none answers")
+            return
         name, state = sorted(before.items())[0]
         process = replica_process(state, self.target.dashboard)
         at = time.monotonic()
@@ -127,7 +144,7 @@ class Swaps:
         end = at + self.cfg.serve.start_deadline_s
         while time.monotonic() < end:
             await asyncio.sleep(POLL_S)
-            now = (await asyncio.to_thread(client.status, self.target.dashboard)).replicas
+            now = await self._states()
             if name not in now and len(now) >= len(before):
                 self.record.kill["recovered_s"] = round(time.monotonic() - at, 1)
                 self._check_replacement(now)
@@ -138,6 +155,14 @@ class Swaps:
                 "not answer"
             )
         self.record.kill["until"] = time.monotonic()
+
+    async def _states(self) -> dict[str, dict[str, Any]]:
+        """What the replicas say; none where nobody can be asked, which is a failure."""
+        try:
+            return (await asyncio.to_thread(client.status, self.target.dashboard)).replicas
+        except FAILURES as error:
+            self.record.failures.append(f"the replicas' states: {type(error).__name__}: {error}")
+            return {}
 
     def _check_replacement(self, now: dict[str, dict[str, Any]]) -> None:
         held = {name: state["version"] for name, state in now.items()}

@@ -14,7 +14,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import httpx
 from tqdm import tqdm
 
 from jobs._bench_endpoint import Target, find_or_deploy, folder_of, http_client
@@ -32,7 +31,7 @@ from jobs.serve import local_dashboard
 from jobs.services import FOLDER
 from pipeline.config import RunConfig, UserError, config_digest
 from pipeline.tracking import code_tags, save_figure
-from serve.client import SwapTimeout
+from serve.promotion.way_back import FAILURES
 
 ROUNDS = 2  # of a quiet and a swapping phase
 QUIET_PART = 4  # a quiet phase has this part of the swapping phase's requests
@@ -131,19 +130,25 @@ async def _swapping(load: Load, swaps: Swaps, shapes: Sequence[Any], count: int,
         bar.update()
 
     sending = asyncio.create_task(load.run(shapes, SWAPPING, done, over))
+    swapping = asyncio.create_task(swaps.during(count, progress, bar.set_postfix_str))
     try:
-        await swaps.during(count, progress, bar.set_postfix_str)
-    except BaseException:
-        sending.cancel()
-        raise
-    over.set()
-    await sending
+        await asyncio.wait((sending, swapping), return_when=asyncio.FIRST_COMPLETED)
+        if not swapping.done():
+            await sending  # it ends before the swaps only by an error of its own
+            raise RuntimeError("the load ended before its swaps")
+        await swapping
+        over.set()
+        await sending
+    finally:
+        for task in (sending, swapping):
+            task.cancel()
+        await asyncio.gather(sending, swapping, return_exceptions=True)
 
 
 async def _restore(swaps: Swaps) -> None:
     try:
         await swaps.restore()
-    except (SwapTimeout, RuntimeError, httpx.HTTPError) as error:
+    except FAILURES as error:
         swaps.record.failures.append(f"back to the former weights: {type(error).__name__}: {error}")
 
 
