@@ -49,18 +49,12 @@ def _put_manifest(folder: Path, manifest: Manifest) -> None:
 
 def _write_both(base: Path, folders: list[Path], cfg: RunConfig, seed: int) -> None:
     """Both sets, each with its own record of log-probs, as a training run writes them."""
-    import torch
     from transformers import AutoModelForCausalLM
 
-    from pipeline.weights import make_reference, write_snapshot
+    from pipeline.weights import model_reference, write_snapshot
     from pipeline.weights.snapshot import SERVING_DTYPES
 
     model = AutoModelForCausalLM.from_pretrained(base, dtype=SERVING_DTYPES[cfg.engine.dtype]).eval()
-
-    def logprobs_of(ids: list[int]) -> list[float]:
-        with torch.no_grad():
-            logits = model(torch.tensor([ids])).logits[0, :-1].float()
-        return logits.log_softmax(-1).gather(-1, torch.tensor(ids[1:])[:, None])[:, 0].tolist()
 
     for number, folder in enumerate(folders):
         if number:
@@ -74,7 +68,7 @@ def _write_both(base: Path, folders: list[Path], cfg: RunConfig, seed: int) -> N
             config_digest=config_digest(cfg),
             serving_dtype=cfg.engine.dtype,
             model_dir=base,
-            reference=make_reference(model.config.vocab_size, logprobs_of),
+            reference=model_reference(model),
         )
 
 

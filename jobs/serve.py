@@ -9,13 +9,12 @@ from jobs._cli import run_command
 from jobs._runs import results_root
 from jobs._services import read_state
 from jobs.services import FOLDER
-from pipeline.config import RunConfig, UserError, check_model_folder, resolve_path
+from pipeline.config import RunConfig, UserError, resolve_path
 from serve.client import FAILURES, deploy, effective
 from serve.effective import differences, table
-from serve.first_snapshot import as_snapshot
+from serve.first_snapshot import first_policy
 from serve.kv_budget import device_of, kv_budget_line, read_model_config
 from serve.levers import check_levers
-from serve.policy import Policy
 from serve.preconditions import checked_access
 from serve.scaling import replicas_text
 
@@ -26,11 +25,9 @@ def main(cfg: RunConfig, args: argparse.Namespace) -> int:
         return show_effective(args.dashboard or local_dashboard(args.services))
     check_levers(cfg, device_of(cfg), model=_model_config(cfg))
     dashboard = args.dashboard or local_dashboard(args.services)
-    folder = check_model_folder(cfg.model.path)
-    snapshot = as_snapshot(folder, results_folder(cfg), cfg)
-    policy = Policy(snapshot.version, snapshot.uri, snapshot.manifest.digest, cfg.serve.swap_mode)
+    policy = first_policy(cfg, results_folder(cfg))
     try:
-        endpoint = deploy(dashboard, cfg, snapshot.uri, policy)
+        endpoint = deploy(dashboard, cfg, policy.folder, policy)
     except FAILURES as error:
         print(f"error: {error}", file=sys.stderr)
         return 1

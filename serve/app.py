@@ -6,12 +6,12 @@ from typing import Any
 from ray import serve
 from ray.serve.llm import LLMConfig, build_llm_deployment
 
-from pipeline.config import RunConfig, check_model_folder, load_config, schema
+from pipeline.config import RunConfig, load_config, schema
 from pipeline.engine.options import EngineOptions
 from serve.arguments import config_of, overrides_of
-from serve.first_snapshot import as_snapshot
+from serve.first_snapshot import first_policy
 from serve.levers import engine_kwargs
-from serve.policy import Policy, Wanted
+from serve.policy import Wanted
 from serve.preconditions import checked_access
 from serve.prefix_router import with_prefix_router
 from serve.scaling import replica_options
@@ -29,11 +29,10 @@ def build(args: dict[str, Any]) -> serve.Application:
     """
     if "config" in args:
         cfg = load_config(args["config"], overrides_of(args))
-        home = Path(cfg.storage.uri) / "endpoint" if "://" not in cfg.storage.uri else Path("runs/endpoint")
-        snapshot = as_snapshot(check_model_folder(cfg.model.path), home, cfg)
-        policy = Policy(snapshot.version, snapshot.uri, snapshot.manifest.digest, cfg.serve.swap_mode)
+        results = Path("runs" if "://" in cfg.storage.uri else cfg.storage.uri).resolve()  # replicas run elsewhere
+        policy = first_policy(cfg, results / "endpoint")
         user_config = Wanted(policy, access=checked_access(cfg).to_config()).as_config()
-        return application(cfg, snapshot.uri, {"user_config": user_config})
+        return application(cfg, policy.folder, {"user_config": user_config})
     return application(config_of(args), args["model_path"], {})
 
 

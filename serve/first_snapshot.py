@@ -4,10 +4,18 @@ import shutil
 import tempfile
 from pathlib import Path
 
-from pipeline.config import RunConfig, UserError, config_digest
-from pipeline.weights import MANIFEST_NAME, Reference, Snapshot, make_reference, read_manifest
+from pipeline.config import RunConfig, UserError, check_model_folder, config_digest
+from pipeline.weights import MANIFEST_NAME, Snapshot, folder_reference, read_manifest
+from serve.policy import Policy
 
 REFERENCE_LIMIT = 500_000_000  # bytes of weights; the log-probs of a larger model are not computed on this machine
+
+
+def first_policy(cfg: RunConfig, home: Path) -> Policy:
+    """What an endpoint of `cfg` starts with: the snapshot at `model.path`, or the one made of it under `home`.
+    UserError when there is no model."""
+    snapshot = as_snapshot(check_model_folder(cfg.model.path), home, cfg)
+    return Policy(snapshot.version, snapshot.uri, snapshot.manifest.digest, cfg.serve.swap_mode)
 
 
 def as_snapshot(folder: Path, home: Path, cfg: RunConfig) -> Snapshot:
@@ -45,21 +53,5 @@ def _write_base(folder: Path, target: Path, cfg: RunConfig) -> Snapshot:
         config_digest=config_digest(cfg),
         serving_dtype=cfg.engine.dtype,
         model_dir=folder,
-        reference=_reference(folder) if small else None,
+        reference=folder_reference(folder) if small else None,
     )
-
-
-def _reference(folder: Path) -> Reference:
-    """The log-probs as transformers computes them, in float32."""
-    import torch
-    from transformers import AutoModelForCausalLM
-
-    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
-
-    def logprobs_of(token_ids: list[int]) -> list[float]:
-        ids = torch.tensor([token_ids])
-        with torch.no_grad():
-            logprobs = model(input_ids=ids).logits[0, :-1].log_softmax(-1)
-        return logprobs.gather(-1, ids[0, 1:, None])[:, 0].tolist()
-
-    return make_reference(model.config.vocab_size, logprobs_of)

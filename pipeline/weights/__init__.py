@@ -16,7 +16,7 @@ from pipeline.weights.manifest import (
     read_manifest,
     tensors_digest,
 )
-from pipeline.weights.reference import Reference, make_reference, read_reference
+from pipeline.weights.reference import Reference, folder_reference, make_reference, model_reference, read_reference
 
 if TYPE_CHECKING:
     from pipeline.weights.names import canonical, check_names, map_names
@@ -48,7 +48,9 @@ __all__ = [
     "check_names",
     "check_tokenizer",
     "describe",
+    "folder_reference",
     "make_reference",
+    "model_reference",
     "map_names",
     "read_manifest",
     "read_reference",

@@ -5,8 +5,12 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pipeline.weights.manifest import SnapshotError
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
 REFERENCE_NAME = "reference.json"  # one of the manifest's files
 TOKENS = 32
@@ -39,6 +43,29 @@ def make_reference(vocabulary: int, logprobs_of: Callable[[list[int]], list[floa
     """`logprobs_of(token_ids)` gives the model's log-prob of each token after the first."""
     token_ids = reference_ids(vocabulary)
     return Reference(token_ids, [round(value, 6) for value in logprobs_of(token_ids)])
+
+
+def model_reference(model: "PreTrainedModel") -> Reference:
+    """The log-probs of a transformers model, taken in float32 from its logits."""
+    import torch
+
+    def logprobs_of(token_ids: list[int]) -> list[float]:
+        ids = torch.tensor([token_ids])
+        with torch.inference_mode():
+            logprobs = model(input_ids=ids).logits[0, :-1].float().log_softmax(-1)
+        return logprobs.gather(-1, ids[0, 1:, None])[:, 0].tolist()
+
+    return make_reference(model.config.vocab_size, logprobs_of)
+
+
+def folder_reference(folder: str | Path) -> Reference:
+    """The log-probs of the weights in a model folder, as transformers computes them in float32."""
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    return model_reference(
+        AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, use_safetensors=True).eval()
+    )
 
 
 def read_reference(folder: str | Path) -> Reference | None:

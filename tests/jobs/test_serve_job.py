@@ -63,3 +63,22 @@ def test_what_is_in_effect_is_shown(monkeypatch, capsys, found, code):
     monkeypatch.setattr(jobs.serve, "effective", lambda dashboard: rows)
     assert jobs.serve.command(["--show-effective", "--dashboard", "http://d"]) == code
     assert f"max_num_seqs  4          {found}" in capsys.readouterr().out
+
+
+def test_job_and_serve_config_start_with_the_same_policy(model, tmp_path, monkeypatch):
+    import serve.app
+
+    monkeypatch.chdir(tmp_path)
+    started = []
+    monkeypatch.setattr(serve.app, "application", lambda cfg, folder, options: started.append((folder, options)))
+    overrides = [f"model.path={model}", "storage.uri=results", "serve.swap_mode=keep"]
+    file = tmp_path / "run.yaml"
+    file.write_text("{}")
+    serve.app.build({"config": str(file), "overrides": overrides})
+    (folder, options), cfg = started[0], load_config(str(file), overrides)
+    policy = first_snapshot.first_policy(cfg, jobs.serve.results_folder(cfg))
+    assert folder == policy.folder and policy.folder.startswith(str(tmp_path / "results" / "endpoint"))  # absolute
+    assert (policy.version, policy.mode) == (0, "keep")
+    assert {key: options["user_config"][key] for key in ("folder", "digest")} == {
+        "folder": folder, "digest": policy.digest
+    }  # fmt: skip
