@@ -12,9 +12,10 @@ import psutil
 
 from jobs.serve import results_folder
 from pipeline.config import RunConfig, UserError, check_model_folder
+from pipeline.evaluation.endpoint import key_headers
 from serve import client
-from serve.first_snapshot import as_snapshot
-from serve.policy import Policy, Wanted, wanted_from
+from serve.first_snapshot import first_policy
+from serve.policy import Policy, Wanted
 
 REPLICA = "ServeReplica"  # of the title Ray gives a replica's process
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
@@ -28,7 +29,7 @@ class Target:
     endpoint: client.Endpoint
     wanted: Wanted
     deployed: bool
-    args: Mapping[str, Any] = field(default_factory=dict)  # of the application: `serve` and `engine` as plain data
+    args: Mapping[str, Any] = field(default_factory=dict)  # of the application, see `serve.arguments`
 
     @property
     def policy(self) -> Policy:
@@ -38,34 +39,30 @@ class Target:
 def find_or_deploy(cfg: RunConfig, dashboard: str) -> Target:
     """The running endpoint, or the config's model with `serve.replicas`, which stays up. UserError where a canary runs:
     the first swap would end it."""
-    deployed = _config(dashboard) is None
+    deployed = not _app(client.details(dashboard))
     if deployed:
-        snapshot = as_snapshot(check_model_folder(cfg.model.path), results_folder(cfg), cfg)
-        policy = Policy(snapshot.version, snapshot.uri, snapshot.manifest.digest, cfg.serve.swap_mode)
+        policy = first_policy(cfg, results_folder(cfg))
         print(f"nothing is deployed: deploying {cfg.model.path}, {cfg.serve.replicas} replica(s)", flush=True)
-        client.deploy(dashboard, cfg, snapshot.uri, policy)
-    config = _config(dashboard)
-    if config is None:
-        raise RuntimeError(f"the application '{client.APP}' is gone from {dashboard} right after it was deployed")
-    wanted = wanted_from(config["deployments"][0]["user_config"])
+        client.deploy(dashboard, cfg, policy.folder, policy)
+    now = client.details(dashboard)
+    wanted = client.wanted_now(now)
     if wanted.canary:
         raise UserError(f"a canary of version {wanted.canary.version} runs; promote it or end it first")
     endpoint = client.status(dashboard)
     if not endpoint.replicas:
         raise UserError(f"no replica of the endpoint at {endpoint.url} answers; see `python -m jobs.services status`")
-    return Target(dashboard, endpoint, wanted, deployed, config["args"])
+    return Target(dashboard, endpoint, wanted, deployed, _app(now).get("args") or {})
 
 
-def _config(dashboard: str) -> dict[str, Any] | None:
-    entry = client.details(dashboard).get("applications", {}).get(client.APP) or {}
-    return entry.get("deployed_app_config")
+def _app(now: Mapping[str, Any]) -> dict[str, Any]:
+    """What the application was deployed with; empty where there is none."""
+    return (now.get("applications", {}).get(client.APP) or {}).get("deployed_app_config") or {}
 
 
 def http_client(clients: int, timeout_s: float) -> httpx.AsyncClient:
     """For many requests at a time; with the key in DECS_API_KEY, if any."""
-    key = os.environ.get(client.KEY_VARIABLE)
     return httpx.AsyncClient(
-        headers={"authorization": f"Bearer {key}"} if key else {},
+        headers=key_headers(),
         timeout=timeout_s,
         limits=httpx.Limits(max_connections=clients + 8, max_keepalive_connections=clients + 8),
         trust_env=False,

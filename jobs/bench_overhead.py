@@ -32,7 +32,7 @@ from jobs.services import FOLDER
 from pipeline.config import RunConfig, UserError, config_digest
 from pipeline.engine.options import EngineOptions
 from pipeline.tracking import code_tags
-from serve.arguments import config_of
+from serve.arguments import running_config
 
 FAILURES_SHOWN = 20
 ATTEMPT_S = 180.0  # for one request
@@ -76,7 +76,7 @@ def _beside(
         raise UserError(f"{len(target.endpoint.replicas)} replicas run, vLLM's server is one: deploy serve.replicas=1")
     state = next(iter(target.endpoint.replicas.values()))
     replica = replica_process(state, target.dashboard)
-    running = config_of(target.args)
+    running = running_config(target.args)
     options = EngineOptions.from_config(running.engine)
     kwargs = engine_kwargs(options, running)
     before = environment()

@@ -9,10 +9,11 @@ import time
 
 import pytest
 import torch
+import yaml
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from jobs import bench_swap
-from jobs._bench_endpoint import Target, replica_process
+from jobs._bench_endpoint import Target, find_or_deploy, replica_process
 from jobs._bench_figure import latency_figure
 from jobs._bench_load import Load
 from jobs._bench_replies import Reply
@@ -20,10 +21,11 @@ from jobs._bench_requests import Shape
 from jobs._bench_summary import broken_promises, summarise
 from jobs._bench_swaps import KINDS, Record, Swaps, check_kill
 from jobs._bench_weights import Alternating, bad_snapshots
-from pipeline.config import UserError, load_config
+from pipeline.config import ROOT, UserError, load_config
 from pipeline.problems.tiny_tokenizer import build_tokenizer, save_tokenizer
 from pipeline.weights import SnapshotError, read_reference, verify
 from serve import client
+from serve.arguments import app_args, running_config
 from serve.policy import Policy, Wanted, fingerprint
 
 
@@ -127,6 +129,44 @@ def test_a_failed_swap_and_a_served_bad_one_are_told(monkeypatch, weights, base,
     assert any("0 of 1 swaps" in text for text in broken) and any("0 of 6 kinds" in text for text in broken)
     assert swaps.record.failures[0].startswith("swap to version 5: SwapTimeout")
     assert "the nan snapshot was served" in swaps.record.failures
+
+
+def test_a_load_that_stands_still_ends_the_swaps(monkeypatch, weights, target):
+    monkeypatch.setattr("jobs._bench_swaps.STALL_S", 0.05)
+    swaps = Swaps(load_config(None, []), target, weights, 3, None)
+    asyncio.run(asyncio.wait_for(swaps.during(3, lambda: 0.1, lambda _: None), 10))
+    assert swaps.record.failures == ["waited 0.05 s for any reply of the load: 3 swaps are left out"]
+
+
+def test_a_dashboard_that_does_not_answer_for_once_is_a_failure_and_no_end(monkeypatch, weights, target):
+    def away(*arguments, **options):
+        raise UserError("no Ray dashboard answers")
+
+    monkeypatch.setattr(client, "swap", away)
+    monkeypatch.setattr(client, "status", away)
+    swaps = Swaps(load_config(None, []), target, weights, 1, None)
+    swaps.kill_after = 1
+    asyncio.run(swaps.during(1, lambda: 1.0, lambda _: None))
+    asyncio.run(bench_swap._restore(swaps))
+    assert [text.split(": ")[0] for text in swaps.record.failures] == [
+        "swap to version 5", "the replicas' states", "no replica was killed", "back to the former weights",
+    ]  # fmt: skip
+
+
+def test_an_endpoint_from_a_serve_file_is_found(monkeypatch):
+    config = yaml.safe_load((ROOT / "infra" / "serve.yaml").read_text())["applications"][0]
+    held = Policy(4, "/v4", "e" * 64).as_config()
+    app = {
+        "deployed_app_config": config,
+        "deployments": {"HotSwapServer:policy": {"deployment_config": {"user_config": held}}},
+    }
+    monkeypatch.setattr(client, "details", lambda dashboard: {"applications": {client.APP: app}})
+    monkeypatch.setattr(client, "status", lambda dashboard: client.Endpoint("http://x", "policy", {"r": {}}))
+    found = find_or_deploy(load_config(None, []), "http://127.0.0.1:2")
+    assert found.policy.version == 4 and not found.deployed
+    args = {"config": str(ROOT / "infra" / "presets" / "tiny.yaml"), "overrides": ["serve.model_id=mine"]}
+    assert running_config(args).serve.model_id == "mine"
+    assert running_config(app_args(load_config(None, ["engine.max_model_len=777"]), "/m")).engine.max_model_len == 777
 
 
 def test_only_a_replica_of_ours_is_ever_killed(target):
@@ -237,6 +277,10 @@ def test_a_swapping_phase_lasts_until_its_swaps_are_over(monkeypatch):
         async def during(self, count, progress, note):
             raise UserError("no such process")
 
+    class Waits:
+        async def during(self, count, progress, note):
+            await asyncio.sleep(60)
+
     load = Load(None, "", "", 2)
 
     async def ask(shape, phase):
@@ -245,9 +289,16 @@ def test_a_swapping_phase_lasts_until_its_swaps_are_over(monkeypatch):
 
     monkeypatch.setattr(load, "ask", ask)
     asyncio.run(bench_swap._swapping(load, Slow(), [WHOLE] * 5, 1, Bar()))
-    assert 10 <= len(load.replies) <= 14
+    assert 10 <= len(load.replies) <= 20
     with pytest.raises(UserError, match="no such process"):
         asyncio.run(bench_swap._swapping(load, Fails(), [WHOLE] * 5, 1, Bar()))
+
+    async def breaks(*arguments):
+        raise OSError("too many open files")
+
+    monkeypatch.setattr(load, "run", breaks)
+    with pytest.raises(OSError, match="too many open files"):
+        asyncio.run(asyncio.wait_for(bench_swap._swapping(load, Waits(), [WHOLE] * 5, 1, Bar()), 10))
 
 
 WHOLE = Shape(0, "a", 4, False, 0)
