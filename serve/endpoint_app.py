@@ -13,6 +13,7 @@ from serve import ui
 from serve.access import AccessMiddleware, AccessSettings
 from serve.asgi import App, GateMiddleware, Message, Receive, Send
 from serve.gate import Gate
+from serve.leaving import LeavingMiddleware
 from serve.tally import Tally
 
 PROBE_DEADLINE_S = 10.0
@@ -47,7 +48,7 @@ class EndpointApp:
             Route("/admin/effective-config", self._effective_config),
             *ui.routes(),
         ]
-        gated = GateMiddleware(engine_app, gate, tally)
+        gated = GateMiddleware(LeavingMiddleware(engine_app), gate, tally)
         self.access = AccessMiddleware(Router(own, redirect_slashes=False, default=gated), settings)
         self._probed = -PROBE_KEPT_S
         self._reason: str | None = None

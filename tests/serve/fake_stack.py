@@ -127,6 +127,34 @@ def _usage(body):
     return {"prompt_tokens": 1, "completion_tokens": count, "total_tokens": count + 1}
 
 
+class CancellingServer:
+    """Ray Serve's way with a client that leaves: its app hears of it through `receive`, and is cancelled at once."""
+
+    def __init__(self, app):
+        self._app = app
+
+    async def __call__(self, scope, receive, send):
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        heard = asyncio.Queue()
+
+        async def until_it_leaves():
+            while True:
+                message = await receive()
+                heard.put_nowait(message)
+                if message["type"] == "http.disconnect":
+                    return
+
+        request = asyncio.create_task(self._app(scope, heard.get, send))
+        listening = asyncio.create_task(until_it_leaves())
+        await asyncio.wait([request, listening], return_when=asyncio.FIRST_COMPLETED)
+        listening.cancel()
+        if not request.done():
+            request.cancel()
+        await asyncio.gather(request, return_exceptions=True)
+
+
 class Stack:
     """A replica without Ray: gate, tally, swaps and the HTTP app. `settings` are those of its access layer."""
 
@@ -166,14 +194,14 @@ class Stack:
 
 
 @contextmanager
-def serving(stack, policy=V1):
+def serving(stack, policy=V1, server=CancellingServer):
     """The stack on a free loopback port, in a thread; with `policy` it has opened its gate."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         free.listen(512)
         stack.url = f"http://127.0.0.1:{free.getsockname()[1]}"
         # The log's settings stay those of the test. A proxy in front writes the access log with addresses.
-        config = uvicorn.Config(stack.app, log_config=None, access_log=False, timeout_graceful_shutdown=1)
+        config = uvicorn.Config(server(stack.app), log_config=None, access_log=False, timeout_graceful_shutdown=1)
         server, started = uvicorn.Server(config), threading.Event()
         thread = threading.Thread(target=lambda: asyncio.run(stack._serve(server, [free], started)), daemon=True)
         thread.start()
