@@ -13,13 +13,11 @@ import pytest
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
-import jobs.serve
-from jobs import services
-from jobs._services import family, read_state
 from pipeline.problems.tiny_tokenizer import build_tokenizer, save_tokenizer
 from pipeline.weights import write_snapshot
 from serve import client
 from serve.policy import Policy, fingerprint
+from tests.serve.live_endpoint import dashboard_of, deploy, ray_head
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -72,36 +70,19 @@ def snapshots(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def head(tmp_path_factory):
-    """The folder of a Ray head's state; afterwards none of its processes may be left."""
-    folder = tmp_path_factory.mktemp("services")
-    members = []
-    try:
-        service = services.up(folder, only=("ray",))["ray"]
+    with ray_head(tmp_path_factory.mktemp("services")) as folder:
         yield folder
-        members = family(service)
-    finally:
-        services.down(folder)
-    assert len(members) > 8
-    assert [process for process in members if process.is_running() and process.status() != "zombie"] == []
 
 
 @pytest.fixture(scope="module")
 def dashboard(head):
-    return read_state(head)["ray"].urls["dashboard"]
+    return dashboard_of(head)
 
 
 @pytest.fixture(scope="module")
 def endpoint(head, dashboard, snapshots, tmp_path_factory):
     """Deployed by the command, from a plain model folder."""
-    options = {
-        "model.path": Path(snapshots[0].uri).parent / "base",
-        "storage.uri": tmp_path_factory.mktemp("results"),
-        "engine.max_num_seqs": 32,
-        "engine.kv_cache_bytes": 64 << 20,
-        "serve.start_deadline_s": 400,
-    }
-    arguments = ["--services", str(head), *(f"{key}={value}" for key, value in options.items())]
-    assert jobs.serve.command(arguments) == 0
+    deploy(head, Path(snapshots[0].uri).parent / "base", tmp_path_factory.mktemp("results"))
     return client.status(dashboard)
 
 
