@@ -51,7 +51,16 @@ class Load:
             yield shape
 
     async def ask(self, shape: Shape, phase: str) -> Reply:
-        """One request. Errors are noted in the reply, never raised."""
+        """One request, sent a second time when not one byte of a reply came (what is judged by `resent`)."""
+        reply = await self._once(shape, phase)
+        if not reply.unanswered:
+            return reply
+        again = await self._once(shape, phase)
+        again.began, again.resent = reply.began, reply.error
+        return again
+
+    async def _once(self, shape: Shape, phase: str) -> Reply:
+        """Errors are noted in the reply, never raised."""
         reply = Reply(shape, phase, time.monotonic())
         try:
             sent = body(shape, self.model, self.temperature)

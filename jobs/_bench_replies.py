@@ -8,6 +8,7 @@ from enum import StrEnum
 
 from jobs._bench_requests import Shape
 
+PROXY_ERRORS = (500, 502, 503, 504)
 MARK = re.compile(r"v(\d+)-[0-9a-f]{8}")
 
 
@@ -19,6 +20,7 @@ class Fault(StrEnum):
     MIXED_UNMARKED = "mixed_unmarked"
     WITHOUT_VERSION = "without_version"
     BROKEN_STREAM = "broken_streams"
+    RESENT = "resent"
     MISCOUNTED = "miscounted"
     ID_WITHOUT_MARK = "id_without_mark"
     UNKNOWN_VERSION = "unknown_version"
@@ -48,6 +50,13 @@ class Reply:
     done: bool = False
     closed: bool = False
     error: str = ""
+    resent: str = ""  # why it was sent a second time: the first brought not one byte of a reply
+
+    @property
+    def unanswered(self) -> bool:
+        """Not one byte of a reply came: the connection broke, or the proxy answered for a replica that is gone.
+        OpenAI's own client then sends the request again."""
+        return (self.closed and not self.status) or (self.status in PROXY_ERRORS and self.header is None)
 
     @property
     def seconds(self) -> float:
@@ -82,11 +91,16 @@ def faults(reply: Reply, context: Context | None) -> dict[Fault, str]:
 
     Without a `context` the server promises no marks: only whether the reply is whole counts.
     """
-    if broken := _not_whole(reply, context.kill if context else None):
+    kill = context.kill if context else None
+    if broken := _not_whole(reply, kill):
         return broken
+    if reply.resent and not overlaps(reply, kill):
+        return {Fault.FAILED: f"answered only when sent again: {reply.resent}"}
     if context is None:
         return _content(reply)
     found = _content(reply) | _marks(reply, context)
+    if reply.resent:
+        found[Fault.RESENT] = reply.resent
     if stale := _stale(reply, context.confirmed):
         found[Fault.STALE] = stale
     return found

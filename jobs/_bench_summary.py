@@ -9,7 +9,8 @@ from jobs._bench_swaps import Record, of_all
 
 FAILURES_SHOWN = 20
 QUIET, SWAPPING = "quiet", "swapping"
-PROMISES = [fault for fault in Fault if fault is not Fault.BROKEN_STREAM]
+WHILE_KILLED = (Fault.BROKEN_STREAM, Fault.RESENT)  # what may happen then; at other times it counts as something else
+PROMISES = [fault for fault in Fault if fault not in WHILE_KILLED]
 
 
 def summarise(replies: Sequence[Reply], record: Record, wanted_swaps: int) -> dict[str, Any]:

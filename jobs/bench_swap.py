@@ -158,7 +158,8 @@ def _lengths(cfg: RunConfig) -> list[int]:
 
 
 def _show(result: dict[str, Any], folder: Path) -> None:
-    names = ("requests", "failed", "truncated", "mixed_unmarked", "without_version", "broken_streams", "swaps")
+    promised = ("requests", "failed", "truncated", "mixed_unmarked", "without_version")
+    names = (*promised, "broken_streams", "resent", "swaps")
     print("  ".join(f"{name} {result[name]}" for name in names))
     print("  ".join(f"{name} {result[name]}" for name in ("pause_ms", "publish_to_confirm_s", "latency_ratio")))
     for kind, reason in result["refused"].items():

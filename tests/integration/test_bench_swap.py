@@ -52,6 +52,7 @@ def test_swaps_and_refusals_break_no_promise(arguments):
 
 
 @pytest.mark.chaos
+@pytest.mark.nightly
 def test_a_killed_replica_fails_no_whole_reply(arguments):
     code, result = measured(bench_swap.command, arguments, "kill", "--swaps", "2", "--kill-replica")
     assert result["kill"]["recovered_s"] > 0 and not result["deployed_here"]

@@ -55,6 +55,7 @@ def test_one_that_says_yes_to_everything_stops_the_run(tmp_path, judge):
     assert len([line for line in done.stdout.splitlines() if line.startswith("step ")]) < 6
 
 
+@pytest.mark.nightly  # its twin above runs with every change
 def test_one_that_says_no_to_everything_is_warned_of(tmp_path, judge):
     done = train(tmp_path, judge, "run.name=no", "run.steps=3", "judge.threshold=1", "judge.on_absurd=warn")
     assert done.returncode == 0, done.stdout + done.stderr

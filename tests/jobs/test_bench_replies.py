@@ -223,3 +223,26 @@ def test_a_reply_notes_equal_neighbours_once():
     for mark in (MARK, MARK, OTHER, MARK):
         reply.saw(mark)
     assert reply.marks == [MARK, OTHER, MARK]
+
+
+def test_what_was_sent_again_is_excused_only_around_a_kill():
+    replied = asked(httpx.ASGITransport(Server().app), WHOLE)
+    replied.resent = "RemoteProtocolError: Server disconnected"
+    killed = Context(CONTEXT.marks, CONTEXT.confirmed, (replied.began, replied.ended))
+    assert list(faults(replied, killed)) == [Fault.RESENT]
+    assert list(faults(replied, CONTEXT)) == [Fault.FAILED]
+
+
+@pytest.mark.parametrize(
+    ("seen", "unanswered"),
+    [
+        ({"closed": True}, True),
+        ({"closed": True, "status": 200, "header": MARK}, False),
+        ({"status": 500}, True),
+        ({"status": 500, "header": MARK}, False),
+        ({"status": 400}, False),
+        ({"status": 200, "done": True}, False),
+    ],
+)
+def test_only_a_request_without_any_reply_is_sent_again(seen, unanswered):
+    assert Reply(WHOLE, "quiet", 0.0, **seen).unanswered is unanswered

@@ -43,6 +43,7 @@ def compare(folder, *more):
     )
 
 
+@pytest.mark.nightly
 def test_two_arms_are_compared_and_a_second_call_runs_nothing(tmp_path):
     from mlflow import MlflowClient
 
