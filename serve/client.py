@@ -383,8 +383,11 @@ def _replies(now: Mapping[str, Any], app: str) -> dict[str, dict[str, Any]]:
 
 def _told(now: Mapping[str, Any], app: str, route: str) -> dict[str, Any] | None:
     """What the endpoint answers on an admin route; None while it does not. UserError where it asks for another key."""
+    options = {"timeout": HTTP_TIMEOUT_S, "trust_env": False}
     try:
-        reply = httpx.get(_url(now) + route, headers=key_headers(now, app), timeout=HTTP_TIMEOUT_S, trust_env=False)
+        reply = httpx.get(_url(now) + route, headers=key_headers(now, app), **options)
+        if reply.status_code == 401 and os.environ.get(KEY_VARIABLE):  # the keys are just being taken away
+            reply = httpx.get(_url(now) + route, headers=_key_header(), **options)
     except httpx.TransportError:
         return None
     if reply.status_code in (401, 403):
@@ -396,7 +399,11 @@ def key_headers(now: Mapping[str, Any], app: str = APP) -> dict[str, str]:
     """The key in DECS_API_KEY as a header; only where the application has keys, nobody else is told it."""
     config = _deployment(now, app)[1].get("deployment_config") or {}
     access = (config.get("user_config") or {}).get("access") or {}
-    key = os.environ.get(KEY_VARIABLE) if access.get("keys") else None
+    return _key_header() if access.get("keys") else {}
+
+
+def _key_header() -> dict[str, str]:
+    key = os.environ.get(KEY_VARIABLE)
     return {"authorization": f"Bearer {key}"} if key else {}
 
 

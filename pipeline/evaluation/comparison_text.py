@@ -94,7 +94,7 @@ def markdown(found: Found, images: Mapping[str, str]) -> str:
     """The page; `images` maps a figure's name to its path beside the page."""
     parts = [
         "# Results",
-        "This page is written from `compare.json` by `python -m jobs.compare --write-docs FILE`; no number is typed in.",
+        "Written from `compare.json` by `python -m jobs.compare --write-docs FILE`; no number is typed in.",
         _setting(found),
         "## All families",
         _markdown_table(["arm", *(LABELS[key][0] for key in PAGE)], _rows(found, PAGE)),

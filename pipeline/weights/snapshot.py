@@ -43,9 +43,9 @@ def write_snapshot(
 
     Floating tensors are cast to `serving_dtype`; a tied output head is compared with its embedding and left out.
     Names and shapes must be those of the safetensors in `model_dir` (a folder without weights is not compared).
-    Configuration, tokenizer and chat template are copied from there; `reference` goes with them. The folder appears by one rename, so it is
-    whole or absent. Writing the same version with equal weights again changes nothing; the same folder with other
-    weights or another version is a SnapshotError, as are NaN, placeholders and names that do not fit.
+    Configuration, tokenizer and chat template are copied from there; `reference` goes with them. The folder appears by
+    one rename, so it is whole or absent. Writing the same version with equal weights again changes nothing; the same
+    folder with other weights or another version is a SnapshotError, as are NaN, placeholders and names that do not fit.
     """
     folder, model_dir = Path(folder), Path(model_dir)
     _check_identity(version, parent, serving_dtype)
