@@ -1,6 +1,7 @@
 """What a model will need, before anything is loaded: `python -m jobs.plan memory --config ... --context 1048576`."""
 
 import argparse
+import math
 import sys
 from collections.abc import Sequence
 
@@ -56,8 +57,10 @@ def report(cfg: RunConfig, args: argparse.Namespace) -> tuple[str, bool | None]:
 
 def _budget(cfg: RunConfig, gpu_gib: float | None, weights: int | None) -> tuple[int | None, str]:
     if gpu_gib is not None:
-        if gpu_gib <= 0 or weights is None:
-            raise UserError("--gpu-memory needs a number above 0 and weights that can be counted; give --model FOLDER")
+        if not 0 < gpu_gib < math.inf:
+            raise UserError(f"--gpu-memory is {gpu_gib:g}; it must be a finite number of GiB above 0")
+        if weights is None:
+            raise UserError("--gpu-memory needs weights that can be counted; give --model FOLDER")
         share = cfg.engine.gpu_memory_utilization
         left = int(gpu_gib * GIB * share) - weights
         rest = f"{_size(left)}: " if left > 0 else "none: "

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
+from urllib.parse import urlsplit
 
 import httpx
 
@@ -266,8 +267,12 @@ def deployment_name(model_id: str) -> str:
 def details(dashboard_url: str) -> dict[str, Any]:
     """What Serve runs, as its REST interface tells it. UserError when no dashboard answers there."""
     try:
+        _ = urlsplit(dashboard_url).port
+    except ValueError as error:
+        raise UserError(f"{dashboard_url!r} is no address of a dashboard ({error}); write http://HOST:PORT") from None
+    try:
         reply = httpx.get(f"{dashboard_url}/api/serve/applications/", timeout=DASHBOARD_TIMEOUT_S, trust_env=False)
-    except httpx.TransportError as error:
+    except (httpx.TransportError, httpx.InvalidURL) as error:
         raise UserError(
             f"no Ray dashboard answers at {dashboard_url} ({error}): start one with `python -m jobs.services up`"
         ) from error

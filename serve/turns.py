@@ -20,7 +20,10 @@ class NotMyTurn(TimeoutError):
 
 def lock_file(dashboard_url: str) -> Path:
     """The lock of a dashboard's changes, by its port (a host has many names) and the user."""
-    port = urlsplit(dashboard_url).port or 80
+    try:
+        port = urlsplit(dashboard_url).port or 80
+    except ValueError as error:
+        raise UserError(f"{dashboard_url!r} is no address of a dashboard ({error}); write http://HOST:PORT") from None
     return Path(tempfile.gettempdir()) / f"decs-endpoint-{port}-{os.getuid()}.lock"
 
 

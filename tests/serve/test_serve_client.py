@@ -89,6 +89,12 @@ def test_unreachable_dashboard_is_told():
         client.details("http://127.0.0.1:9")
 
 
+@pytest.mark.parametrize("address", ["http://a:b", "http://[::1", "nonsense"])
+def test_an_address_that_is_none_is_told(address):
+    with pytest.raises(UserError):
+        client.details(address)
+
+
 def test_unknown_application_is_told():
     with pytest.raises(UserError, match="jobs.serve"):
         client._app_config({"applications": {}}, "policy")
