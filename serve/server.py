@@ -1,6 +1,7 @@
 """The Serve deployment: Ray's LLM server behind a gate, with weights that `reconfigure` swaps in place."""
 
 import asyncio
+import logging
 import os
 from pathlib import Path
 from typing import Any
@@ -66,6 +67,7 @@ class HotSwapServer(LLMServer):
             states=ReplicaStates(),
             effective=self.effective_config,
         )
+        logging.getLogger("serve").setLevel(logging.INFO)  # vLLM's app sets the root logger to ERROR
         return self._app
 
     def _verify(self, policy: Policy) -> int:

@@ -1,6 +1,7 @@
 """Bodies for the fuzzing of an endpoint: those its schema leads to, and valid ones with odd fields."""
 
 import json
+import logging
 
 import hypothesis
 from hypothesis import HealthCheck, Phase, given, settings
@@ -31,7 +32,9 @@ def served_schema():
     from vllm.utils.argparse_utils import FlexibleArgumentParser
 
     args = make_arg_parser(FlexibleArgumentParser()).parse_args([])
+    level = logging.root.level
     document = build_app(args, supported_tasks=("generate",)).openapi()
+    logging.root.setLevel(level)  # the app sets it to ERROR, for every test that follows
     kept = {}
     for path, methods in document["paths"].items():
         served = {method: operation for method, operation in methods.items() if find_route(method.upper(), path)}

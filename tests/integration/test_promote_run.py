@@ -52,10 +52,11 @@ def start_model():
     return AutoModelForCausalLM.from_pretrained(TINY, dtype=torch.float32)
 
 
-def taught(write):
-    """The shipped model after a few steps on responses `write(problem, rng)` (it knows how to solve these problems)."""
+def taught(write, state=None):
+    """The shipped model, or `state`, after a few steps on responses `write(problem, rng)`."""
     torch.manual_seed(0)
     rng, tokenizer, model = random.Random(0), build_tokenizer(), start_model()
+    model.load_state_dict(state or model.state_dict())
     problems = load_problems(load_config(PRESET, []).problems.train, 0)
     optimiser = torch.optim.AdamW(model.parameters(), lr=1e-3)
     schedule = torch.optim.lr_scheduler.LinearLR(optimiser, 1.0, 0.05, STEPS)
@@ -88,12 +89,13 @@ def noisy(state):
 def candidates():
     """By version: what is served at first, the same in fewer words, and three that must not stay."""
     start = start_model().state_dict()
+    short = taught(lambda problem, rng: demonstrate(problem, PLAIN, rng))
     return {
         START: start,
-        SHORT: taught(lambda problem, rng: demonstrate(problem, PLAIN, rng)),
+        SHORT: short,
         NOISY: noisy(start),
         HASTY: taught(lambda problem, rng: "</think>\nThe answer is \\boxed{99}."),
-        LONG: taught(lambda problem, rng: demonstrate(problem, Overthinking(slip=0, checks=(3, 3)), rng)),
+        LONG: taught(lambda problem, rng: demonstrate(problem, Overthinking(slip=0, checks=(3, 3)), rng), short),
     }
 
 
@@ -198,7 +200,7 @@ def test_a_better_model_reaches_users_and_bad_ones_do_not(world):
         assert world.serving() == [(SHORT, False)] * 2
 
     # let through the gate, its replies take longer: the canary's replica shows it and goes back by itself
-    loose = ("gate.max_tokens_ratio=20", "gate.max_truncation_rate=1", "gate.max_accuracy_drop=0.9")
+    loose = ("gate.max_tokens_ratio=20", "gate.max_truncation_rate=1", "gate.max_accuracy_drop=0.3")
     loose += ("gate.max_latency_ratio=1.2",)
     told = world.run("promote", "--candidate", str(LONG + 1), *loose, expect=1)
     assert "was rolled back: " in told and "latency ratio" in told and world.serving() == [(SHORT, False)] * 2
