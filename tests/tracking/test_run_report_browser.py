@@ -77,6 +77,7 @@ def test_the_arrow_keys_move_along_a_chart(open_page):
     seen = []
     for key in ("ArrowRight", "ArrowRight", "End", "ArrowLeft"):
         page.keyboard.press(key)
+        tip(page).wait_for(state="visible")  # until it is laid out its text runs together
         seen.append(tip(page).inner_text().split()[2])
     assert seen == ["0", "1", "7", "6"]
     page.keyboard.press("Escape")
