@@ -8,13 +8,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from jobs._measure import Scorer
-from jobs._runs import results_root
-from pipeline.config import RunConfig
-from pipeline.evaluation.parity import reference_of
+from pipeline.config import RunConfig, results_root
 from pipeline.evaluation.samples import SampleLedger
 from pipeline.evaluation.tally import Measurement, tally
 from pipeline.loop.frozen import asked_as, asked_digest, frozen_problems
 from pipeline.problems import Problem
+from pipeline.weights.reference import reference_of
 from serve.policy import Policy
 from serve.promotion.check import Decision
 from serve.promotion.decision import decide, limits_of

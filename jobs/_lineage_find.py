@@ -7,8 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from jobs._lineage_query import Found, from_manifest, from_registry, merged
-from jobs._runs import results_root
-from pipeline.config import RunConfig, UserError
+from pipeline.config import RunConfig, UserError, results_root
 from pipeline.evaluation.model import fetch
 from pipeline.storage import StorageError
 from pipeline.tracking import Provenance

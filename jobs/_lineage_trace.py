@@ -11,8 +11,7 @@ from jobs._lineage_find import Checked, check_weights
 from jobs._lineage_ledger import Trained, by_source, trained_on
 from jobs._lineage_query import Found, with_parent
 from jobs._lineage_tree import parents
-from jobs._runs import results_root
-from pipeline.config import ROOT, RunConfig, UserError, plain_digest, portable, resolve_paths
+from pipeline.config import ROOT, RunConfig, UserError, plain_digest, portable, resolve_paths, results_root
 from pipeline.tracking import Provenance, RunFacts
 from pipeline.tracking.code_state import COMMIT, DIRTY, WHERE
 from pipeline.weights import MANIFEST_NAME, read_manifest

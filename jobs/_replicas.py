@@ -26,7 +26,7 @@ class LiveEndpoint:
 
     def states(self) -> dict[str, dict[str, Any]]:
         """See `serve.client.status`."""
-        return client.status(self.dashboard).replicas
+        return self.address().replicas
 
     def address(self) -> client.Endpoint:
         """Where it answers. UserError when it is not deployed."""

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from pipeline.config import RunConfig, UserError
+from pipeline.config import RunConfig, UserError, results_root
 
 
 def named(cfg: RunConfig, config_file: str | None) -> RunConfig:
@@ -18,11 +18,6 @@ def named(cfg: RunConfig, config_file: str | None) -> RunConfig:
     stem = Path(config_file).stem if config_file else "run"
     name = f"{stem}-{time.strftime('%Y%m%d-%H%M%S')}-{uuid.uuid4().hex[:4]}"
     return cfg.model_copy(update={"run": cfg.run.model_copy(update={"name": name})})
-
-
-def results_root(cfg: RunConfig) -> Path:
-    """The storage folder, or `runs` here when storage is remote."""
-    return Path("runs" if "://" in cfg.storage.uri else cfg.storage.uri).resolve()
 
 
 def run_folder(cfg: RunConfig) -> Path:

@@ -25,10 +25,9 @@ from jobs._bench_load import Load
 from jobs._bench_replies import faults
 from jobs._bench_requests import Shape, plan
 from jobs._cli import run_command
+from jobs._dashboard import dashboard_arguments, dashboard_of
 from jobs._runs import held, named, run_folder
 from jobs._tracking import keep_run, with_local_tracking
-from jobs.serve import local_dashboard
-from jobs.services import FOLDER
 from pipeline.config import RunConfig, UserError, config_digest
 from pipeline.engine.options import EngineOptions
 from pipeline.tracking import code_tags
@@ -47,7 +46,7 @@ def main(cfg: RunConfig, args: argparse.Namespace) -> int:
     cfg = cfg.model_copy(update={"serve": cfg.serve.model_copy(update={"replicas": 1})})
     folder = run_folder(cfg)
     with held(folder):
-        target = find_or_deploy(cfg, args.dashboard or local_dashboard(args.services))
+        target = find_or_deploy(cfg, dashboard_of(args))
         result = _beside(cfg, args, target, folder, every)
         text = result.pop("table")
         (folder / "overhead.json").write_text(json.dumps(result, indent=1))
@@ -164,8 +163,7 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--rounds", type=int, default=6, help="of all cases (default 6)")
     parser.add_argument("--clients", default="1,8,32", help="requests at a time (default 1,8,32)")
     parser.add_argument("--tokens", default="16,128", help="lengths of a reply (default 16,128)")
-    parser.add_argument("--dashboard", metavar="URL", help="the cluster's dashboard (default: the local services)")
-    parser.add_argument("--services", metavar="FOLDER", default=FOLDER, help="folder of `jobs.services`")
+    dashboard_arguments(parser)
 
 
 def _plan(cfg: RunConfig, args: argparse.Namespace) -> str:

@@ -25,10 +25,9 @@ from jobs._bench_summary import QUIET, SWAPPING, broken_promises, summarise
 from jobs._bench_swaps import KINDS, Swaps, check_kill
 from jobs._bench_weights import Alternating
 from jobs._cli import run_command
+from jobs._dashboard import dashboard_arguments, dashboard_of
 from jobs._runs import held, named, run_folder
 from jobs._tracking import keep_run, with_local_tracking
-from jobs.serve import local_dashboard
-from jobs.services import FOLDER
 from pipeline.config import RunConfig, UserError, config_digest
 from pipeline.tracking import code_tags, save_figure
 from serve.promotion.way_back import FAILURES
@@ -44,7 +43,7 @@ def main(cfg: RunConfig, args: argparse.Namespace) -> int:
     cfg = named(with_local_tracking(cfg, args.services), "bench-swap")
     folder = run_folder(cfg)
     with held(folder):
-        target = find_or_deploy(cfg, args.dashboard or local_dashboard(args.services))
+        target = find_or_deploy(cfg, dashboard_of(args))
         if args.kill_replica:
             check_kill(target)
         result, load, swaps = _measure(cfg, args, target, folder)
@@ -180,8 +179,7 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--stream-share", type=float, default=0.5, help="of the requests (default 0.5)")
     parser.add_argument("--kill-replica", action="store_true", help="kill one replica's process in the middle")
     parser.add_argument("--bad-snapshots", action="store_true", help="also ask for six kinds of broken snapshots")
-    parser.add_argument("--dashboard", metavar="URL", help="the cluster's dashboard (default: the local services)")
-    parser.add_argument("--services", metavar="FOLDER", default=FOLDER, help="folder of `jobs.services`")
+    dashboard_arguments(parser)
 
 
 def _plan(cfg: RunConfig, args: argparse.Namespace) -> str:

@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from jobs._cli import run_command
+from jobs._dashboard import dashboard_arguments, dashboard_of
 from jobs._tracking import with_local_tracking
-from jobs.promote import NAMES, alone, arguments, check_no_canary
-from jobs.serve import local_dashboard
+from jobs.promote import NAMES, alone, check_no_canary
 from pipeline.config import RunConfig, UserError
 from serve.promotion.way_back import FAILURES, take_back
 
@@ -26,7 +26,7 @@ def main(cfg: RunConfig, args: argparse.Namespace) -> int:
 
     if args.replicas < 1:
         raise UserError(f"--replicas takes a whole number of at least 1, got {args.replicas}")
-    live = LiveEndpoint(cfg, args.dashboard or local_dashboard(args.services))
+    live = LiveEndpoint(cfg, dashboard_of(args))
     try:
         with alone(cfg):
             return _end(live) if args.action == "end" else _start(cfg, args, live)
@@ -71,7 +71,7 @@ def _plan(cfg: RunConfig, args: argparse.Namespace) -> str:
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("action", choices=["start", "end"])
-    arguments(parser)
+    dashboard_arguments(parser)
     parser.add_argument("--candidate", default="candidate", help=f"{NAMES} (default: candidate)")
     parser.add_argument("--replicas", type=int, default=1, help="how many replicas get it (default: 1)")
 

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from jobs._cli import run_command, whole_number
-from jobs._runs import held, named, results_root, run_folder
-from pipeline.config import RunConfig, UserError, check_model_folder, resolve_path
+from jobs._runs import held, named, run_folder
+from pipeline.config import RunConfig, UserError, check_model_folder, resolve_path, results_root
 
 if TYPE_CHECKING:
     from jobs._evaluation import Asked, Evaluation

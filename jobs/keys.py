@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from jobs._cli import run_command
-from jobs.services import FOLDER
+from jobs._dashboard import dashboard_arguments, dashboard_of
 from pipeline.config import RunConfig, UserError, nearest
 from serve.access.keys import SCOPES, Key, as_data, made_key, read_keys, write_keys
 from serve.access.settings import AccessSettings
@@ -127,7 +127,7 @@ def settings_with(cfg: RunConfig, args: argparse.Namespace, keys: Sequence[Key])
             "without this key the endpoint would be open to all: add another one first, or change the file alone by "
             "leaving out --apply"
         )
-    now = client.details(_dashboard(args))
+    now = client.details(dashboard_of(args))
     base = client.wanted_now(now).access
     if base is None or args.config or any(ACCESS_OPTION.match(text) for text in args.overrides):
         section = cfg.serve.access.model_dump(exclude={"keys_file"})
@@ -139,18 +139,12 @@ def settings_with(cfg: RunConfig, args: argparse.Namespace, keys: Sequence[Key])
     return settings
 
 
-def _dashboard(args: argparse.Namespace) -> str:
-    from jobs.serve import local_dashboard
-
-    return args.dashboard or local_dashboard(args.services)
-
-
 def apply(settings: AccessSettings, args: argparse.Namespace) -> int:
     """Makes the running endpoint follow them."""
     from serve.client import FAILURES, set_access
 
     try:
-        set_access(_dashboard(args), settings.to_config())
+        set_access(dashboard_of(args), settings.to_config())
     except FAILURES as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
@@ -174,8 +168,7 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--tokens-per-minute", type=float, metavar="N", help="this key's own limit")
     parser.add_argument("--priority", type=int, metavar="N", help="of its requests; lower runs earlier (default 0)")
     parser.add_argument("--apply", action="store_true", help="also make the running endpoint follow")
-    parser.add_argument("--dashboard", metavar="URL", help="the cluster's dashboard (default: the local services)")
-    parser.add_argument("--services", metavar="FOLDER", default=FOLDER, help="folder of `jobs.services`")
+    dashboard_arguments(parser)
 
 
 def command(argv: Sequence[str] | None = None) -> int:

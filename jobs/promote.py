@@ -12,11 +12,10 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
 from jobs._cli import run_command
-from jobs._runs import held, results_root
+from jobs._dashboard import dashboard_arguments, dashboard_of
+from jobs._runs import held
 from jobs._tracking import with_local_tracking
-from jobs.serve import local_dashboard
-from jobs.services import FOLDER
-from pipeline.config import RunConfig, UserError
+from pipeline.config import RunConfig, UserError, results_root
 from serve.promotion.flow import Outcome, Promotion
 
 if TYPE_CHECKING:
@@ -50,7 +49,7 @@ def _promote(cfg: RunConfig, args: argparse.Namespace) -> int:
     from pipeline.loop.remote import RunFailed
 
     cfg = with_local_tracking(cfg, args.services)
-    live = LiveEndpoint(cfg, args.dashboard or local_dashboard(args.services))
+    live = LiveEndpoint(cfg, dashboard_of(args))
     registry = _released.open_registry(cfg)
     found, served = _released.find(registry, args.candidate), registry.served()
     check_asked(live, found.number, served.number if served else None)
@@ -135,14 +134,8 @@ def _plan(cfg: RunConfig, args: argparse.Namespace) -> str:
     )
 
 
-def arguments(parser: argparse.ArgumentParser) -> None:
-    """Where the endpoint and the registry are; also of the other commands that change what is served."""
-    parser.add_argument("--dashboard", metavar="URL", help="the cluster's dashboard (default: the local services)")
-    parser.add_argument("--services", metavar="FOLDER", default=FOLDER, help="folder of `jobs.services`")
-
-
 def _arguments(parser: argparse.ArgumentParser) -> None:
-    arguments(parser)
+    dashboard_arguments(parser)
     parser.add_argument("--candidate", default="candidate", help=f"{NAMES} (default: candidate)")
 
 

@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from jobs._cli import run_command
+from jobs._dashboard import dashboard_arguments, dashboard_of
 from jobs._tracking import with_local_tracking
-from jobs.promote import NAMES, alone, arguments
-from jobs.serve import local_dashboard
+from jobs.promote import NAMES, alone
 from pipeline.config import RunConfig
 from serve.promotion.way_back import FAILURES
 
@@ -35,7 +35,7 @@ def _back(cfg: RunConfig, args: argparse.Namespace) -> int:
 
     begun = time.monotonic()
     cfg = with_local_tracking(cfg, args.services)
-    live = LiveEndpoint(cfg, args.dashboard or local_dashboard(args.services))
+    live = LiveEndpoint(cfg, dashboard_of(args))
     registry = _released.open_registry(cfg)
     target = _released.release(cfg, _released.find(registry, args.to), check=False)  # the replicas check it
     try:
@@ -68,7 +68,7 @@ def _plan(cfg: RunConfig, args: argparse.Namespace) -> str:
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
-    arguments(parser)
+    dashboard_arguments(parser)
     parser.add_argument("--to", default="previous", help=f"{NAMES} (default: previous)")
     parser.add_argument("--reason", default="rolled back by hand", help="kept as a tag of the version that is left")
 

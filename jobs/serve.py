@@ -6,10 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from jobs._cli import run_command
-from jobs._runs import results_root
-from jobs._services import read_state
-from jobs.services import FOLDER
-from pipeline.config import RunConfig, UserError, resolve_path
+from jobs._dashboard import dashboard_arguments, dashboard_of
+from pipeline.config import RunConfig, resolve_path, results_root
 from serve.client import FAILURES, deploy, effective
 from serve.effective import differences, table
 from serve.first_snapshot import first_policy
@@ -22,9 +20,9 @@ from serve.scaling import replicas_text
 def main(cfg: RunConfig, args: argparse.Namespace) -> int:
     """Deploys `model.path` and prints the address once every replica has confirmed its weights; 1 when none does."""
     if args.show_effective:
-        return show_effective(args.dashboard or local_dashboard(args.services))
+        return show_effective(dashboard_of(args))
     check_levers(cfg, device_of(cfg), model=_model_config(cfg))
-    dashboard = args.dashboard or local_dashboard(args.services)
+    dashboard = dashboard_of(args)
     policy = first_policy(cfg, results_folder(cfg))
     try:
         endpoint = deploy(dashboard, cfg, policy.folder, policy)
@@ -43,17 +41,6 @@ def show_effective(dashboard: str) -> int:
     rows = effective(dashboard)
     print(table(rows))
     return 1 if differences(rows) else 0
-
-
-def local_dashboard(services: str) -> str:
-    """The dashboard of the local services. UserError when they are not up."""
-    state = read_state(Path(services))
-    if "ray" not in state:
-        raise UserError(
-            f"no Ray head is noted in {services}/services.json: start one with `python -m jobs.services up`, or name a "
-            "cluster with --dashboard http://HOST:8265"
-        )
-    return state["ray"].urls["dashboard"]
 
 
 def results_folder(cfg: RunConfig) -> Path:
@@ -94,8 +81,7 @@ def _model_config(cfg: RunConfig) -> dict | None:
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--dashboard", metavar="URL", help="the cluster's dashboard (default: the local services)")
-    parser.add_argument("--services", metavar="FOLDER", default=FOLDER, help="folder of `jobs.services`")
+    dashboard_arguments(parser)
     parser.add_argument(
         "--show-effective",
         action="store_true",

@@ -1,12 +1,11 @@
 """Builds the Serve application; a Serve config names it as `serve.app:build`."""
 
-from pathlib import Path
 from typing import Any
 
 from ray import serve
 from ray.serve.llm import LLMConfig, build_llm_deployment
 
-from pipeline.config import RunConfig, load_config, schema
+from pipeline.config import RunConfig, load_config, results_root, schema
 from pipeline.engine.options import EngineOptions
 from serve.arguments import config_of, overrides_of
 from serve.first_snapshot import first_policy
@@ -29,8 +28,7 @@ def build(args: dict[str, Any]) -> serve.Application:
     """
     if "config" in args:
         cfg = load_config(args["config"], overrides_of(args))
-        results = Path("runs" if "://" in cfg.storage.uri else cfg.storage.uri).resolve()  # replicas run elsewhere
-        policy = first_policy(cfg, results / "endpoint")
+        policy = first_policy(cfg, results_root(cfg) / "endpoint")
         user_config = Wanted(policy, access=checked_access(cfg).to_config()).as_config()
         return application(cfg, policy.folder, {"user_config": user_config})
     return application(config_of(args), args["model_path"], {})

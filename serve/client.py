@@ -11,7 +11,6 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
-from urllib.parse import urlsplit
 
 import httpx
 
@@ -23,7 +22,7 @@ from serve.arguments import app_args
 from serve.effective import Row, compare
 from serve.policy import Policy, Wanted, wanted_from
 from serve.preconditions import check_priorities, checked_access
-from serve.turns import my_turn
+from serve.turns import dashboard_port, my_turn
 
 APP = "policy"
 IMPORT_PATH = "serve.app:build"
@@ -266,10 +265,7 @@ def deployment_name(model_id: str) -> str:
 
 def details(dashboard_url: str) -> dict[str, Any]:
     """What Serve runs, as its REST interface tells it. UserError when no dashboard answers there."""
-    try:
-        _ = urlsplit(dashboard_url).port
-    except ValueError as error:
-        raise UserError(f"{dashboard_url!r} is no address of a dashboard ({error}); write http://HOST:PORT") from None
+    dashboard_port(dashboard_url)
     try:
         reply = httpx.get(f"{dashboard_url}/api/serve/applications/", timeout=DASHBOARD_TIMEOUT_S, trust_env=False)
     except (httpx.TransportError, httpx.InvalidURL) as error:

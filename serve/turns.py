@@ -20,11 +20,15 @@ class NotMyTurn(TimeoutError):
 
 def lock_file(dashboard_url: str) -> Path:
     """The lock of a dashboard's changes, by its port (a host has many names) and the user."""
+    return Path(tempfile.gettempdir()) / f"decs-endpoint-{dashboard_port(dashboard_url)}-{os.getuid()}.lock"
+
+
+def dashboard_port(url: str) -> int:
+    """UserError when `url` is no address."""
     try:
-        port = urlsplit(dashboard_url).port or 80
+        return urlsplit(url).port or 80
     except ValueError as error:
-        raise UserError(f"{dashboard_url!r} is no address of a dashboard ({error}); write http://HOST:PORT") from None
-    return Path(tempfile.gettempdir()) / f"decs-endpoint-{port}-{os.getuid()}.lock"
+        raise UserError(f"{url!r} is no address of a dashboard ({error}); write http://HOST:PORT") from None
 
 
 @contextmanager

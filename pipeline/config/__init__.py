@@ -3,7 +3,7 @@
 from pipeline.config.checks import Resources, check_model_folder, check_resources
 from pipeline.config.errors import UserError, nearest, user_error_in
 from pipeline.config.load import config_digest, load_config, plain_digest, to_yaml
-from pipeline.config.paths import ROOT, portable, resolve_path, resolve_paths
+from pipeline.config.paths import ROOT, portable, resolve_path, resolve_paths, results_root
 from pipeline.config.schema import Columns, Evaluation, RunConfig, Source, WarmStart
 
 __all__ = [
@@ -24,6 +24,7 @@ __all__ = [
     "portable",
     "resolve_path",
     "resolve_paths",
+    "results_root",
     "to_yaml",
     "user_error_in",
 ]

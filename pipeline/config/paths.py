@@ -60,6 +60,11 @@ def _results_folder(path: str) -> Path:
         raise UserError(f"storage.uri: '{path}' cannot be a path ({error}); give another") from None
 
 
+def results_root(cfg: RunConfig) -> Path:
+    """The storage folder, or `runs` here when storage is remote."""
+    return Path("runs" if "://" in cfg.storage.uri else cfg.storage.uri).resolve()
+
+
 def portable(value: object, root: str | Path = ROOT) -> object:
     """Nested plain data with every path under the repository root made relative to it."""
     if isinstance(value, dict):

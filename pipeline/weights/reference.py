@@ -81,3 +81,8 @@ def read_reference(folder: str | Path) -> Reference | None:
     if len(reference.token_ids) != len(reference.logprobs) + 1 or len(reference.token_ids) < 2:
         raise SnapshotError(f"{path}: {len(reference.logprobs)} log-probs do not fit {len(reference.token_ids)} tokens")
     return reference
+
+
+def reference_of(folder: str | Path) -> Reference:
+    """The log-probs that the snapshot brings along; computed here, in float32, where it brings none."""
+    return read_reference(folder) or folder_reference(folder)

@@ -3,6 +3,7 @@ import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
 import jobs.serve
+from jobs._dashboard import local_dashboard
 from pipeline.config import UserError, load_config
 from pipeline.problems.tiny_tokenizer import build_tokenizer, save_tokenizer
 from pipeline.weights import read_reference, verify
@@ -37,7 +38,7 @@ def test_snapshot_is_served_as_it_is(model, tmp_path):
 
 def test_without_services_the_way_out_is_told(tmp_path):
     with pytest.raises(UserError, match="jobs.services up"):
-        jobs.serve.local_dashboard(str(tmp_path))
+        local_dashboard(str(tmp_path))
 
 
 def test_dry_run_starts_nothing(model, capsys):
