@@ -7,7 +7,7 @@ import yaml
 from pydantic import Field, ValidationError
 
 from pipeline.config import UserError, nearest, yaml_text
-from pipeline.config.schema import NonNegative, Positive, Section, Share
+from pipeline.config.fields import NonNegative, Positive, Section, Share
 
 Amount = Annotated[float, Field(ge=0)]
 

@@ -4,7 +4,8 @@ from pipeline.config.checks import Resources, check_model_folder, check_resource
 from pipeline.config.errors import UserError, nearest, user_error_in
 from pipeline.config.load import config_digest, load_config, plain_digest, to_yaml
 from pipeline.config.paths import ROOT, portable, resolve_path, resolve_paths, results_root
-from pipeline.config.schema import Columns, Evaluation, RunConfig, Source, WarmStart
+from pipeline.config.schema import Columns, Evaluation, RunConfig, Source
+from pipeline.config.schema_teaching import WarmStart
 
 __all__ = [
     "ROOT",

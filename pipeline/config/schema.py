@@ -5,37 +5,21 @@ Importable without torch, ray or vllm. Unknown keys are errors (see `load.py` fo
 
 from enum import StrEnum
 from pathlib import PurePath
-from typing import Annotated, Literal, get_args
+from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
-from pydantic_core import PydanticCustomError
+from pydantic import Field, model_validator
 
-Positive = Annotated[int, Field(gt=0)]
-NonNegative = Annotated[int, Field(ge=0)]
-Seconds = Annotated[float, Field(gt=0)]
-Share = Annotated[float, Field(ge=0, le=1)]
-Beta = Annotated[float, Field(ge=0, lt=1)]
-Points = Annotated[float, Field(ge=-1e6, le=1e6)]  # of a reward: squares of much larger ones leave single precision
-
-
-class Section(BaseModel):
-    """Base of all parts: frozen, no unknown keys, no NaN or infinity."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, protected_namespaces=(), allow_inf_nan=False)
-
-    @model_validator(mode="before")
-    @classmethod
-    def _no_switch_as_number(cls, values: object) -> object:
-        """`true` is a whole number to pydantic; a switch where a number belongs is a slip of the writer."""
-        if isinstance(values, dict):
-            for name, field in cls.model_fields.items():
-                if isinstance(values.get(name), bool) and not _takes_bool(field.annotation):
-                    raise PydanticCustomError("no_switch", "{name} takes no true or false", {"name": name})
-        return values
-
-
-def _takes_bool(annotation: object) -> bool:
-    return annotation is bool or any(_takes_bool(part) for part in get_args(annotation))
+from pipeline.config.fields import Beta, NonNegative, Points, Positive, Seconds, Section, Share
+from pipeline.config.schema_serving import (
+    Admission,
+    Batching,
+    KvCache,
+    Quant,
+    Reasoning,
+    Serve,
+    Speculation,
+)
+from pipeline.config.schema_teaching import JudgeTraining, WarmStart
 
 
 class Run(Section):
@@ -274,166 +258,6 @@ class Gate(Section):
         return self
 
 
-class Access(Section):
-    """Who may use the endpoint, and how much. Without keys it is open, which only a loopback address may be.
-
-    Rates are for each key, over all replicas; each replica allows its share of them.
-    """
-
-    keys_file: str | None = None  # made by `python -m jobs.keys`
-    requests_per_minute: Annotated[float, Field(gt=0, lt=1e12)] | None = None  # None: no limit; a key may have its own
-    tokens_per_minute: Annotated[float, Field(gt=0, lt=1e12)] | None = None  # of prompts and replies
-    max_body_bytes: Positive = 1 << 20
-    max_waiting: Positive = 512  # requests in one replica, waiting or running; above: 503
-    cors_origins: list[str] = []  # whose pages may use the endpoint from a browser, such as https://app.example.org
-    log_requests: bool = False  # prompts and replies go into the log
-    tenant_salts: bool = True  # each key has a prefix cache of its own
-
-
-class Autoscaling(Section):
-    """As many replicas as the requests inside them ask for, running and waiting ones. Off without max_replicas.
-
-    All replicas up to max_replicas must find room in the cluster: a swap waits for one that is starting.
-    """
-
-    min_replicas: Positive = 1
-    max_replicas: Positive | None = None  # None: off, always serve.replicas
-    target_ongoing_requests: Annotated[float, Field(gt=0)] | None = None  # a replica; None: engine.max_num_seqs / 2
-    upscale_delay_s: Annotated[float, Field(ge=0)] = 10  # so long more are needed before there are more
-    downscale_delay_s: Annotated[float, Field(ge=0)] = 300
-
-    @model_validator(mode="after")
-    def _is_whole(self) -> "Autoscaling":
-        if self.max_replicas is None:
-            for name, field in type(self).model_fields.items():
-                if getattr(self, name) != field.default:
-                    raise ValueError(f"{name} does nothing without max_replicas; set that too, or remove it")
-        elif self.min_replicas > self.max_replicas:
-            raise ValueError(f"min_replicas ({self.min_replicas}) is above max_replicas ({self.max_replicas})")
-        return self
-
-
-class Serve(Section):
-    host: str = "127.0.0.1"
-    port: Annotated[int, Field(ge=0, le=65535)] = 0  # 0: a free one
-    model_id: str = "policy"
-    replicas: Positive = 1
-    autoscaling: Autoscaling = Autoscaling()
-    routing: Literal["least_connections", "prefix"] = "least_connections"  # prefix: where a prompt's start was before
-    routing_imbalance: Positive | None = None  # prefix: requests a replica may hold above the least; None: 8
-    tool_parser: str | None = None  # of vLLM, for a model that calls tools; None: none are parsed
-    cpus_per_replica: Annotated[float, Field(gt=0)] = 0.5
-    swap_mode: Literal["wait", "keep"] = "wait"
-    drain_deadline_s: Seconds = 60
-    start_deadline_s: Seconds = 300
-    access: Access = Access()
-
-    @property
-    def most_replicas(self) -> int:
-        """How many replicas there may be at a time."""
-        return self.autoscaling.max_replicas or self.replicas
-
-    @model_validator(mode="after")
-    def _is_whole(self) -> "Serve":
-        if self.autoscaling.max_replicas and self.replicas > 1:
-            raise ValueError("replicas does nothing beside autoscaling.max_replicas; use autoscaling.min_replicas")
-        if self.routing_imbalance and self.routing != "prefix":
-            raise ValueError("routing_imbalance does nothing unless routing is 'prefix'; remove it")
-        return self
-
-
-class KvCache(Section):
-    """The endpoint's KV cache; its size and blocks are `engine`'s."""
-
-    dtype: Literal["auto", "float16", "bfloat16", "fp8", "fp8_e4m3", "fp8_e5m2", "int8_per_token_head"] = "auto"
-    prefix_cache: bool = True
-    prefix_hash: Literal["sha256", "sha256_cbor", "xxhash", "xxhash_cbor"] = "sha256"
-
-
-class Batching(Section):
-    """What one step of the endpoint's engines may hold. None and 0 leave the choice to vLLM."""
-
-    max_num_batched_tokens: Positive | None = None  # a step's tokens, all requests together
-    max_num_active_seqs: Positive | None = None  # sequences admitted at once; None: engine.max_num_seqs
-    long_prefill_token_threshold: NonNegative = 0  # a step's tokens of one long prompt; 0: no limit
-    long_prefill_token_threshold_adaptive: bool = False  # raises the limit to a fair share of the step
-
-
-class Admission(Section):
-    """When a replica's engine refuses a request, and in which order the others wait."""
-
-    max_requests: Positive | None = None  # in flight, running or waiting
-    max_prefill_tokens: Positive | None = None  # of prompts not yet computed
-    policy: Literal["fcfs", "priority"] = "fcfs"  # priority: a request's `priority`, lower first
-
-
-class Speculation(Section):
-    """Who drafts tokens that the served model then verifies; exact in distribution. An option that the method does not
-    read is an error."""
-
-    method: Literal["none", "ngram", "suffix", "draft_model", "eagle", "eagle3", "mtp"] = "none"
-    k_max: Positive | None = None  # most tokens drafted a step
-    model: str | None = None  # folder of the draft model or head; mtp: None for the heads inside the served model
-    prompt_lookup_min: Positive | None = None  # ngram: shortest and longest phrase looked for; None: 5
-    prompt_lookup_max: Positive | None = None
-    table: list[tuple[Positive, Positive, NonNegative]] = []  # [from, to, k] by a step's requests; empty: always k_max
-
-    @model_validator(mode="after")
-    def _is_whole(self) -> "Speculation":
-        given = self.model_fields_set - {"method"}
-        reads = {"k_max", "model", "prompt_lookup_min", "prompt_lookup_max", "table"}
-        reads -= {"prompt_lookup_min", "prompt_lookup_max"} if self.method != "ngram" else {"model"}
-        reads -= {"none": reads, "suffix": {"model", "table"}}.get(self.method, set())
-        idle = sorted(name for name in given - reads if getattr(self, name) not in (None, []))
-        if idle:
-            why = "; suffix decoding sets its own length for each request" if idle == ["table"] else ""
-            raise ValueError(f"{idle[0]} does nothing with method '{self.method}'{why}; remove it")
-        if self.method not in ("none", "suffix") and self.k_max is None:
-            raise ValueError(f"method '{self.method}' needs k_max, the most tokens drafted a step, such as 4")
-        if self.method in ("draft_model", "eagle", "eagle3") and not self.model:
-            raise ValueError(f"method '{self.method}' needs model, the folder of what drafts")
-        low, high = self.prompt_lookup_min, self.prompt_lookup_max
-        if low and high and low > high:
-            raise ValueError(f"prompt_lookup_min ({low}) is above prompt_lookup_max ({high})")
-        before = 0
-        for start, end, k in self.table:
-            if start != before + 1 or end < start:
-                raise ValueError(
-                    f"table: [{start}, {end}, {k}] must start at {before + 1} and end no earlier; rows follow on"
-                )
-            if k > (self.k_max or 0):
-                raise ValueError(f"table: {k} tokens in [{start}, {end}, {k}] are more than k_max ({self.k_max})")
-            before = end
-        return self
-
-
-class Quant(Section):
-    """Weights rounded while they are loaded. A checkpoint that is quantised already says so itself."""
-
-    weights: Literal["none", "fp8_per_tensor", "fp8_per_channel", "fp8_per_block", "int8_per_channel_weight_only"] = (
-        "none"
-    )
-
-
-class Reasoning(Section):
-    """How thinking is told from the answer, and where a request's thinking_token_budget counts.
-
-    A parser brings its own marks, and vLLM fails on others beside it; start and end are for models without a parser.
-    """
-
-    parser: str | None = "deepseek_r1"  # text up to </think> is thinking, also when the prompt opened it
-    start: str | None = None
-    end: str | None = None
-
-    @model_validator(mode="after")
-    def _is_whole(self) -> "Reasoning":
-        if bool(self.start) != bool(self.end):
-            raise ValueError("start and end belong together; set both or neither")
-        if self.parser and self.start:
-            raise ValueError(f"the parser '{self.parser}' brings its own marks; remove start and end, or the parser")
-        return self
-
-
 class Evaluation(Section):
     """How a model is measured. A benchmark brings its own sampling; what the command line sets goes before it."""
 
@@ -453,86 +277,6 @@ class Comparison(Section):
     """`jobs.compare`: options of rewards, by reward, where their defaults do not fit the problems."""
 
     reward_options: dict[str, dict[str, int | float | str | bool]] = {}
-
-
-def _check_heads(hidden: int, heads: int) -> None:
-    if hidden % (32 * heads):
-        raise ValueError(
-            f"hidden={hidden} over heads={heads} gives heads of {hidden / heads:g}; attention on CPU needs a whole "
-            "multiple of 32"
-        )
-
-
-class WarmStart(Section):
-    """Teaching a small model from nothing: first to solve (plain lessons), then to overthink.
-
-    Ranks, ZeRO stage, betas, decay and clipping are those of `learner`.
-    """
-
-    steps: Positive = 4200
-    plain_steps: NonNegative = 3000  # of these: attempts are not repeated, so most tokens teach solving
-    plain_tokens_per_step: Positive = 2048
-    tokens_per_step: Positive = 4096
-    lr: Annotated[float, Field(gt=0)] = 3e-3
-    overthink_lr: Annotated[float, Field(gt=0)] = 1.5e-3  # where the second phase starts
-    lr_floor: Share = 0.03  # of a phase's rate, at the end of its cosine
-    warmup_steps: NonNegative = 50
-    hidden: Positive = 128
-    layers: Positive = 4
-    heads: Positive = 4
-    intermediate: Positive = 512
-    slip: Share = 0.1  # chance that an attempt in a demonstration goes wrong
-    min_checks: NonNegative = 1  # attempts after the first
-    max_checks: NonNegative = 3
-    log_every: Positive = 10
-    checkpoint_every: Positive = 200
-
-    @model_validator(mode="after")
-    def _is_whole(self) -> "WarmStart":
-        if self.min_checks > self.max_checks:
-            raise ValueError(f"min_checks ({self.min_checks}) is above max_checks ({self.max_checks}); lower the first")
-        _check_heads(self.hidden, self.heads)
-        return self
-
-
-class JudgeTraining(Section):
-    """Teaching a judge: sample, cut and label traces of `model.path`, then learn yes or no for each segment.
-
-    Ranks, ZeRO stage, betas, decay and clipping are those of `learner`; traces a problem, `evaluation.samples`; the
-    labeller's failure limit, `judge.max_failure_rate`.
-    """
-
-    labeller: Literal["exact", "endpoint"] = "exact"
-    endpoint_url: str | None = None  # of an OpenAI-compatible server; its key, if any, is in OPENAI_API_KEY
-    endpoint_model: str | None = None
-    base: str | None = None  # a judge to go on from; None: a new small model of the shape below
-    validation: Share = 0.1  # of the training problems: their segments are not learned from
-    min_no_share: Share = 0.3  # where segments hold fewer, some are put beside another problem's answer
-    altered: NonNegative = 50000  # more questions: tiny-world segments with other numbers, signs, phrases and answers
-    short: NonNegative = 100000  # of the same kind, cut down to the line with the answer
-    steps: Positive = 3000
-    short_steps: NonNegative = 600  # of these: short questions, in which most tokens are to the point
-    tokens_per_step: Positive = 4096  # half as many in the short ones
-    lr: Annotated[float, Field(gt=0)] = 3e-3
-    lr_floor: Share = 0.03  # of the rate, at the end of its cosine
-    warmup_steps: NonNegative = 50
-    hidden: Positive = 64
-    layers: Positive = 2
-    heads: Positive = 2
-    intermediate: Positive = 128
-    log_every: Positive = 10
-    checkpoint_every: Positive = 250
-
-    @model_validator(mode="after")
-    def _is_whole(self) -> "JudgeTraining":
-        if self.labeller == "endpoint" and not (self.endpoint_url and self.endpoint_model):
-            raise ValueError("the labeller 'endpoint' needs endpoint_url and endpoint_model")
-        if self.short_steps and not self.short:
-            raise ValueError("short_steps needs short questions; set short, or short_steps to 0")
-        if self.labeller == "exact" and (self.endpoint_url or self.endpoint_model):
-            raise ValueError("endpoint_url and endpoint_model do nothing unless labeller is 'endpoint'")
-        _check_heads(self.hidden, self.heads)
-        return self
 
 
 class RunConfig(Section):

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from pipeline.config import UserError
-from pipeline.config.schema import JudgeTraining
+from pipeline.config.schema_teaching import JudgeTraining
 from pipeline.judge.base import JudgeItem
 from pipeline.judge.exact import ExactJudge
 from pipeline.judge.prompt import INSTRUCTION, NO, YES

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from pipeline.config import RunConfig
-from pipeline.config.schema import JudgeTraining, WarmStart
+from pipeline.config.schema_teaching import JudgeTraining, WarmStart
 from pipeline.judge.labelling import Labelled
 from pipeline.judge.prompt import JudgePrompt
 

@@ -10,7 +10,7 @@ from pipeline.config import UserError, nearest, resolve_path
 from serve.access.keys import Key, as_data, keys_from, read_keys
 
 if TYPE_CHECKING:
-    from pipeline.config.schema import Serve
+    from pipeline.config.schema_serving import Serve
 
 WHERE = "user_config.access"
 _ORIGIN = re.compile(r"https?://(?:[a-z0-9.-]+|\[[0-9a-f:]+\])(?::\d{1,5})?")

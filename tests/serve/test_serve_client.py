@@ -4,7 +4,7 @@ import sys
 import pytest
 
 from pipeline.config import UserError
-from pipeline.config.schema import Serve
+from pipeline.config.schema_serving import Serve
 from serve import client
 from serve.policy import Policy, Wanted
 

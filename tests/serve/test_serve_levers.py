@@ -5,7 +5,7 @@ import json
 import pytest
 
 from pipeline.config import RunConfig, UserError, load_config
-from pipeline.config.schema import KvCache, Quant, Speculation
+from pipeline.config.schema_serving import KvCache, Quant, Speculation
 from pipeline.engine.vllm_source import class_fields, literal, reasoning_parsers, tool_parsers
 from serve.levers import check_levers, engine_levers, lever_sections, refusals, sampling_refusals
 

@@ -1,0 +1,167 @@
+"""The sections that the endpoint reads: who may call it, and how its engines hold, batch, draft and round."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field, model_validator
+
+from pipeline.config.fields import NonNegative, Positive, Seconds, Section
+
+
+class Access(Section):
+    """Who may use the endpoint, and how much. Without keys it is open, which only a loopback address may be.
+
+    Rates are for each key, over all replicas; each replica allows its share of them.
+    """
+
+    keys_file: str | None = None  # made by `python -m jobs.keys`
+    requests_per_minute: Annotated[float, Field(gt=0, lt=1e12)] | None = None  # None: no limit; a key may have its own
+    tokens_per_minute: Annotated[float, Field(gt=0, lt=1e12)] | None = None  # of prompts and replies
+    max_body_bytes: Positive = 1 << 20
+    max_waiting: Positive = 512  # requests in one replica, waiting or running; above: 503
+    cors_origins: list[str] = []  # whose pages may use the endpoint from a browser, such as https://app.example.org
+    log_requests: bool = False  # prompts and replies go into the log
+    tenant_salts: bool = True  # each key has a prefix cache of its own
+
+
+class Autoscaling(Section):
+    """As many replicas as the requests inside them ask for, running and waiting ones. Off without max_replicas.
+
+    All replicas up to max_replicas must find room in the cluster: a swap waits for one that is starting.
+    """
+
+    min_replicas: Positive = 1
+    max_replicas: Positive | None = None  # None: off, always serve.replicas
+    target_ongoing_requests: Annotated[float, Field(gt=0)] | None = None  # a replica; None: engine.max_num_seqs / 2
+    upscale_delay_s: Annotated[float, Field(ge=0)] = 10  # so long more are needed before there are more
+    downscale_delay_s: Annotated[float, Field(ge=0)] = 300
+
+    @model_validator(mode="after")
+    def _is_whole(self) -> "Autoscaling":
+        if self.max_replicas is None:
+            for name, field in type(self).model_fields.items():
+                if getattr(self, name) != field.default:
+                    raise ValueError(f"{name} does nothing without max_replicas; set that too, or remove it")
+        elif self.min_replicas > self.max_replicas:
+            raise ValueError(f"min_replicas ({self.min_replicas}) is above max_replicas ({self.max_replicas})")
+        return self
+
+
+class Serve(Section):
+    host: str = "127.0.0.1"
+    port: Annotated[int, Field(ge=0, le=65535)] = 0  # 0: a free one
+    model_id: str = "policy"
+    replicas: Positive = 1
+    autoscaling: Autoscaling = Autoscaling()
+    routing: Literal["least_connections", "prefix"] = "least_connections"  # prefix: where a prompt's start was before
+    routing_imbalance: Positive | None = None  # prefix: requests a replica may hold above the least; None: 8
+    tool_parser: str | None = None  # of vLLM, for a model that calls tools; None: none are parsed
+    cpus_per_replica: Annotated[float, Field(gt=0)] = 0.5
+    swap_mode: Literal["wait", "keep"] = "wait"
+    drain_deadline_s: Seconds = 60
+    start_deadline_s: Seconds = 300
+    access: Access = Access()
+
+    @property
+    def most_replicas(self) -> int:
+        """How many replicas there may be at a time."""
+        return self.autoscaling.max_replicas or self.replicas
+
+    @model_validator(mode="after")
+    def _is_whole(self) -> "Serve":
+        if self.autoscaling.max_replicas and self.replicas > 1:
+            raise ValueError("replicas does nothing beside autoscaling.max_replicas; use autoscaling.min_replicas")
+        if self.routing_imbalance and self.routing != "prefix":
+            raise ValueError("routing_imbalance does nothing unless routing is 'prefix'; remove it")
+        return self
+
+
+class KvCache(Section):
+    """The endpoint's KV cache; its size and blocks are `engine`'s."""
+
+    dtype: Literal["auto", "float16", "bfloat16", "fp8", "fp8_e4m3", "fp8_e5m2", "int8_per_token_head"] = "auto"
+    prefix_cache: bool = True
+    prefix_hash: Literal["sha256", "sha256_cbor", "xxhash", "xxhash_cbor"] = "sha256"
+
+
+class Batching(Section):
+    """What one step of the endpoint's engines may hold. None and 0 leave the choice to vLLM."""
+
+    max_num_batched_tokens: Positive | None = None  # a step's tokens, all requests together
+    max_num_active_seqs: Positive | None = None  # sequences admitted at once; None: engine.max_num_seqs
+    long_prefill_token_threshold: NonNegative = 0  # a step's tokens of one long prompt; 0: no limit
+    long_prefill_token_threshold_adaptive: bool = False  # raises the limit to a fair share of the step
+
+
+class Admission(Section):
+    """When a replica's engine refuses a request, and in which order the others wait."""
+
+    max_requests: Positive | None = None  # in flight, running or waiting
+    max_prefill_tokens: Positive | None = None  # of prompts not yet computed
+    policy: Literal["fcfs", "priority"] = "fcfs"  # priority: a request's `priority`, lower first
+
+
+class Speculation(Section):
+    """Who drafts tokens that the served model then verifies; exact in distribution. An option that the method does not
+    read is an error."""
+
+    method: Literal["none", "ngram", "suffix", "draft_model", "eagle", "eagle3", "mtp"] = "none"
+    k_max: Positive | None = None  # most tokens drafted a step
+    model: str | None = None  # folder of the draft model or head; mtp: None for the heads inside the served model
+    prompt_lookup_min: Positive | None = None  # ngram: shortest and longest phrase looked for; None: 5
+    prompt_lookup_max: Positive | None = None
+    table: list[tuple[Positive, Positive, NonNegative]] = []  # [from, to, k] by a step's requests; empty: always k_max
+
+    @model_validator(mode="after")
+    def _is_whole(self) -> "Speculation":
+        given = self.model_fields_set - {"method"}
+        reads = {"k_max", "model", "prompt_lookup_min", "prompt_lookup_max", "table"}
+        reads -= {"prompt_lookup_min", "prompt_lookup_max"} if self.method != "ngram" else {"model"}
+        reads -= {"none": reads, "suffix": {"model", "table"}}.get(self.method, set())
+        idle = sorted(name for name in given - reads if getattr(self, name) not in (None, []))
+        if idle:
+            why = "; suffix decoding sets its own length for each request" if idle == ["table"] else ""
+            raise ValueError(f"{idle[0]} does nothing with method '{self.method}'{why}; remove it")
+        if self.method not in ("none", "suffix") and self.k_max is None:
+            raise ValueError(f"method '{self.method}' needs k_max, the most tokens drafted a step, such as 4")
+        if self.method in ("draft_model", "eagle", "eagle3") and not self.model:
+            raise ValueError(f"method '{self.method}' needs model, the folder of what drafts")
+        low, high = self.prompt_lookup_min, self.prompt_lookup_max
+        if low and high and low > high:
+            raise ValueError(f"prompt_lookup_min ({low}) is above prompt_lookup_max ({high})")
+        before = 0
+        for start, end, k in self.table:
+            if start != before + 1 or end < start:
+                raise ValueError(
+                    f"table: [{start}, {end}, {k}] must start at {before + 1} and end no earlier; rows follow on"
+                )
+            if k > (self.k_max or 0):
+                raise ValueError(f"table: {k} tokens in [{start}, {end}, {k}] are more than k_max ({self.k_max})")
+            before = end
+        return self
+
+
+class Quant(Section):
+    """Weights rounded while they are loaded. A checkpoint that is quantised already says so itself."""
+
+    weights: Literal["none", "fp8_per_tensor", "fp8_per_channel", "fp8_per_block", "int8_per_channel_weight_only"] = (
+        "none"
+    )
+
+
+class Reasoning(Section):
+    """How thinking is told from the answer, and where a request's thinking_token_budget counts.
+
+    A parser brings its own marks, and vLLM fails on others beside it; start and end are for models without a parser.
+    """
+
+    parser: str | None = "deepseek_r1"  # text up to </think> is thinking, also when the prompt opened it
+    start: str | None = None
+    end: str | None = None
+
+    @model_validator(mode="after")
+    def _is_whole(self) -> "Reasoning":
+        if bool(self.start) != bool(self.end):
+            raise ValueError("start and end belong together; set both or neither")
+        if self.parser and self.start:
+            raise ValueError(f"the parser '{self.parser}' brings its own marks; remove start and end, or the parser")
+        return self
