@@ -133,7 +133,7 @@ def describe_training(cfg: RunConfig) -> str:
             f"asks Ray for {resources.cpus:g} CPU and {resources.gpus:g} GPU in all",
             f"engines: {cfg.engine.dtype} on {cfg.engine.device}, tensor parallel {cfg.engine.tensor_parallel}",
             f"learner: {cfg.model.dtype}, ZeRO stage {cfg.learner.zero_stage}, reward {cfg.reward.name}",
-            f"model: {_model_line(cfg)}",
+            f"model: {model_line(cfg)}",
             f"storage: {_without_password(cfg.storage.uri)}",
             f"tracking: {tracking_line(cfg)}",
             f"endpoint: {'each published version is swapped in' if cfg.publish.endpoint else 'left alone'}",
@@ -150,7 +150,8 @@ def tracking_line(cfg: RunConfig) -> str:
     return "sqlite under the storage folder"
 
 
-def _model_line(cfg: RunConfig) -> str:
+def model_line(cfg: RunConfig) -> str:
+    """The folder of the model, or why it cannot be used yet."""
     try:
         return str(check_model_folder(cfg.model.path))
     except UserError as error:  # a dry run may be made before the model is there

@@ -24,7 +24,7 @@ from jobs._bench_environment import environment
 from jobs._bench_load import Load
 from jobs._bench_replies import faults
 from jobs._bench_requests import Shape, plan
-from jobs._cli import run_command
+from jobs._cli import run_command, whole_number
 from jobs._dashboard import dashboard_arguments, dashboard_of
 from jobs._runs import held, named, run_folder
 from jobs._tracking import keep_run, with_local_tracking
@@ -39,9 +39,7 @@ ATTEMPT_S = 180.0  # for one request
 
 def main(cfg: RunConfig, args: argparse.Namespace) -> int:
     """Measures and prints the table; 1 when a request failed or the two do not give the same greedy reply."""
-    every = cases(_numbers(args.clients, "clients"), _numbers(args.tokens, "tokens"))
-    if args.rounds < 1:
-        raise UserError(f"--rounds {args.rounds}: at least 1 is needed")
+    every = _cases(args)
     cfg = named(with_local_tracking(cfg, args.services), "bench-overhead")
     cfg = cfg.model_copy(update={"serve": cfg.serve.model_copy(update={"replicas": 1})})
     folder = run_folder(cfg)
@@ -56,6 +54,10 @@ def main(cfg: RunConfig, args: argparse.Namespace) -> int:
     for failure in result["failures"]:
         print(f"FAILED: {failure}", file=sys.stderr)
     return 1 if result["failures"] else 0
+
+
+def _cases(args: argparse.Namespace) -> list[Case]:
+    return cases(_numbers(args.clients, "clients"), _numbers(args.tokens, "tokens"))
 
 
 def _numbers(text: str, name: str) -> list[int]:
@@ -160,13 +162,14 @@ async def _same_greedy(http: httpx.AsyncClient, urls: dict[str, str], model: str
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--rounds", type=int, default=6, help="of all cases (default 6)")
+    parser.add_argument("--rounds", type=whole_number("--rounds"), default=6, help="of all cases (default 6)")
     parser.add_argument("--clients", default="1,8,32", help="requests at a time (default 1,8,32)")
     parser.add_argument("--tokens", default="16,128", help="lengths of a reply (default 16,128)")
     dashboard_arguments(parser)
 
 
 def _plan(cfg: RunConfig, args: argparse.Namespace) -> str:
+    _cases(args)
     return (
         f"vLLM's own server beside the endpoint; {args.rounds} rounds with {args.clients} clients and {args.tokens} "
         f"tokens; where nothing is deployed, one replica of {cfg.model.path}"

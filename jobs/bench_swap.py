@@ -24,7 +24,7 @@ from jobs._bench_requests import LENGTHS, plan, split
 from jobs._bench_summary import QUIET, SWAPPING, broken_promises, summarise
 from jobs._bench_swaps import KINDS, Swaps, check_kill
 from jobs._bench_weights import Alternating
-from jobs._cli import run_command
+from jobs._cli import run_command, whole_number
 from jobs._dashboard import dashboard_arguments, dashboard_of
 from jobs._runs import held, named, run_folder
 from jobs._tracking import keep_run, with_local_tracking
@@ -57,9 +57,6 @@ def main(cfg: RunConfig, args: argparse.Namespace) -> int:
 
 
 def _check(args: argparse.Namespace) -> None:
-    for name in ("requests", "swaps", "clients"):
-        if getattr(args, name) < 1:
-            raise UserError(f"--{name} {getattr(args, name)}: at least 1 is needed")
     if not 0 <= args.stream_share <= 1:
         raise UserError(f"--stream-share {args.stream_share:g}: a share is between 0 and 1")
     if args.requests < QUIET_PART * ROUNDS:
@@ -173,9 +170,12 @@ def _show(result: dict[str, Any], folder: Path) -> None:
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--requests", type=int, default=400, help="sent while weights are swapped (default 400)")
-    parser.add_argument("--swaps", type=int, default=10, help="how many (default 10)")
-    parser.add_argument("--clients", type=int, default=8, help="requests at a time (default 8)")
+    for option, default, what in (
+        ("--requests", 400, "sent while weights are swapped"),
+        ("--swaps", 10, "how many"),
+        ("--clients", 8, "requests at a time"),
+    ):
+        parser.add_argument(option, type=whole_number(option), default=default, help=f"{what} (default {default})")
     parser.add_argument("--stream-share", type=float, default=0.5, help="of the requests (default 0.5)")
     parser.add_argument("--kill-replica", action="store_true", help="kill one replica's process in the middle")
     parser.add_argument("--bad-snapshots", action="store_true", help="also ask for six kinds of broken snapshots")
@@ -183,6 +183,7 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _plan(cfg: RunConfig, args: argparse.Namespace) -> str:
+    _check(args)
     return (
         f"{args.requests} requests by {args.clients} clients beside {args.swaps} swaps, and a quarter as many without; "
         f"where nothing is deployed, {cfg.serve.replicas} replica(s) of {cfg.model.path}"

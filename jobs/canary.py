@@ -9,10 +9,10 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from jobs._cli import run_command
+from jobs._cli import run_command, whole_number
 from jobs._dashboard import dashboard_arguments, dashboard_of
 from jobs._tracking import with_local_tracking
-from jobs.promote import NAMES, alone, check_no_canary
+from jobs.promote import NAMES, alone, check_no_canary, release_name
 from pipeline.config import RunConfig, UserError
 from serve.promotion.way_back import FAILURES, take_back
 
@@ -24,8 +24,6 @@ def main(cfg: RunConfig, args: argparse.Namespace) -> int:
     """Returns once the replicas have confirmed; 1 when they did not (the canary is then taken back)."""
     from jobs._replicas import LiveEndpoint
 
-    if args.replicas < 1:
-        raise UserError(f"--replicas takes a whole number of at least 1, got {args.replicas}")
     live = LiveEndpoint(cfg, dashboard_of(args))
     try:
         with alone(cfg):
@@ -72,8 +70,12 @@ def _plan(cfg: RunConfig, args: argparse.Namespace) -> str:
 def _arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("action", choices=["start", "end"])
     dashboard_arguments(parser)
-    parser.add_argument("--candidate", default="candidate", help=f"{NAMES} (default: candidate)")
-    parser.add_argument("--replicas", type=int, default=1, help="how many replicas get it (default: 1)")
+    parser.add_argument(
+        "--candidate", type=release_name, default="candidate", help=f"{NAMES} (default: candidate)"
+    )
+    parser.add_argument(
+        "--replicas", type=whole_number("--replicas"), default=1, help="how many replicas get it (default: 1)"
+    )
 
 
 def command(argv: Sequence[str] | None = None) -> int:

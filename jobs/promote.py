@@ -6,6 +6,7 @@ reason in one line; 2: something to mend.
 """
 
 import argparse
+import re
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
 
 NAMES = "registry number (8), alias, or the snapshot's version (v8) or mark (v8-1a2b3c4d)"
+FORM = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,254}")
 CHANGING = (
     "another command changes what the endpoint serves (process {process}): wait for it, or end it with Ctrl-C, and it "
     "takes back what it has begun"
@@ -35,6 +37,13 @@ def main(cfg: RunConfig, args: argparse.Namespace) -> int:
     """Promotes or refuses; the endpoint serves what it did before unless this returns 0."""
     with alone(cfg):
         return _promote(cfg, args)
+
+
+def release_name(text: str) -> str:
+    """For `type=` of an argument: what can name a registered version, or UserError."""
+    if not FORM.fullmatch(text):
+        raise UserError(f"'{text[:40]}' names no registered version; give a {NAMES}")
+    return text
 
 
 def alone(cfg: RunConfig) -> AbstractContextManager[None]:
@@ -136,7 +145,9 @@ def _plan(cfg: RunConfig, args: argparse.Namespace) -> str:
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
     dashboard_arguments(parser)
-    parser.add_argument("--candidate", default="candidate", help=f"{NAMES} (default: candidate)")
+    parser.add_argument(
+        "--candidate", type=release_name, default="candidate", help=f"{NAMES} (default: candidate)"
+    )
 
 
 def command(argv: Sequence[str] | None = None) -> int:

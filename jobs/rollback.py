@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from jobs._cli import run_command
 from jobs._dashboard import dashboard_arguments, dashboard_of
 from jobs._tracking import with_local_tracking
-from jobs.promote import NAMES, alone
+from jobs.promote import NAMES, alone, release_name
 from pipeline.config import RunConfig
 from serve.promotion.way_back import FAILURES
 
@@ -69,7 +69,7 @@ def _plan(cfg: RunConfig, args: argparse.Namespace) -> str:
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
     dashboard_arguments(parser)
-    parser.add_argument("--to", default="previous", help=f"{NAMES} (default: previous)")
+    parser.add_argument("--to", type=release_name, default="previous", help=f"{NAMES} (default: previous)")
     parser.add_argument("--reason", default="rolled back by hand", help="kept as a tag of the version that is left")
 
 

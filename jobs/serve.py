@@ -5,7 +5,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from jobs._cli import run_command
+from jobs._cli import model_line, run_command
 from jobs._dashboard import dashboard_arguments, dashboard_of
 from pipeline.config import RunConfig, resolve_path, results_root
 from serve.client import FAILURES, deploy, effective
@@ -60,6 +60,7 @@ def plan(cfg: RunConfig, args: argparse.Namespace) -> str:
         [
             f"{replicas_text(cfg)} of {cfg.model.path} as '{cfg.serve.model_id}', "
             f"{cfg.serve.cpus_per_replica:g} CPU each, on {cfg.serve.host}, {port}",
+            f"model: {model_line(cfg)}",
             f"swaps in mode {cfg.serve.swap_mode}, draining at most {cfg.serve.drain_deadline_s:g} s",
             f"routing: {_routing(cfg)}; tool calls: {cfg.serve.tool_parser or 'not parsed'}",
             f"access: {keys}; at most {access.max_waiting} requests in a replica",
