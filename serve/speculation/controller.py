@@ -53,6 +53,7 @@ class Controller:
         self.policy, self.costs, self.log = policy, costs, log
         self.recent = RecentAcceptance()
         self.counters = dict.fromkeys(COUNTERS, 0)
+        self.by_length = dict.fromkeys(range(policy.k_max + 1), 0)  # orders of each draft length
 
     def order(self, batch: Sequence[Live]) -> Order:
         """A draft length for the requests that decode now; for none yet, as for one request about to answer."""
@@ -61,7 +62,9 @@ class Controller:
         cap = longest_cap([live.cap for live in batch])
         state = State(len(batch), phase, self.recent.value, cap, self.policy.k_max)
         self.counters["orders"] += 1
-        return Order(self.counters["orders"], self.policy.decide(state), state)
+        k = self.policy.decide(state)
+        self.by_length[k] += 1
+        return Order(self.counters["orders"], k, state)
 
     def cut(self, order: Order, drafts: Sequence[Sequence[int]], caps: Sequence[int | None]) -> list[list[int]]:
         """Drafts no longer than ordered and than each request's cap; for drafters that do not listen to the order."""

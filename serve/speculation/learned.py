@@ -40,7 +40,7 @@ class LearnedDepth(Policy):
     `floor` is the least probability of either action: it keeps the rule looking after the text has changed.
     """
 
-    name = "learned-depth"
+    name = "learned"
 
     def __init__(
         self,

@@ -55,11 +55,14 @@ class Decision:
 
 
 class DecisionLog:
-    """Appends decisions to a file, a line each."""
+    """Appends decisions to a file, a line each. UserError when it cannot be opened."""
 
     def __init__(self, path: str | Path) -> None:
-        Path(path).parent.mkdir(parents=True, exist_ok=True)
-        self._file: IO[str] = open(path, "a", encoding="utf-8")
+        try:
+            Path(path).parent.mkdir(parents=True, exist_ok=True)
+            self._file: IO[str] = open(path, "a", encoding="utf-8")
+        except OSError as error:
+            raise UserError(f"{path}: cannot write the decision log ({error.strerror})") from None
         self.lines = 0
 
     def write(self, decision: Decision) -> None:

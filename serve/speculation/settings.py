@@ -42,21 +42,34 @@ class Settings:
         return cls(**config)
 
     def parts(self, k_max: int) -> tuple[Policy, CostModel]:
-        """A new policy and the costs. UserError when they cannot be made; opens no file but a policy's table."""
+        """The policy, with its saved memory where there is any, and the costs. UserError when they cannot be made."""
         costs = CostModel.from_config(dict(self.costs))
-        return make_policy(self.policy, k_max, self.options, costs), costs
+        policy = make_policy(self.policy, k_max, self.options, costs)
+        if self.memory is not None and Path(self.memory).exists():
+            self._recall(policy, Path(self.memory))
+        return policy, costs
+
+    @staticmethod
+    def _recall(policy: Policy, file: Path) -> None:
+        try:
+            policy.load_state_dict(json.loads(file.read_text(encoding="utf-8")))
+        except OSError as error:
+            raise UserError(f"{file}: cannot read the policy's memory ({error.strerror})") from None
+        except UserError as error:
+            raise UserError(f"{file}: {error}; move the file away, or go back to what wrote it") from None
+        except (KeyError, TypeError, AttributeError, ValueError) as error:
+            raise UserError(f"{file} is no memory of a draft-length policy ({error!r}); move it away") from None
 
     def controller(self, k_max: int) -> Controller:
-        """Policy (with its saved memory, where there is any), costs and log, put together."""
+        """Policy, costs and log, put together."""
         policy, costs = self.parts(k_max)
-        if self.memory is not None and Path(self.memory).exists():
-            policy.load_state_dict(json.loads(Path(self.memory).read_text(encoding="utf-8")))
         return Controller(policy, costs, None if self.log is None else DecisionLog(self.log))
 
     def save(self, controller: Controller) -> None:
-        """Writes the policy's memory, whole or not at all."""
+        """Writes the policy's memory, whole or not at all. OSError where the file cannot be written."""
         if self.memory is not None:
             part = Path(self.memory + ".part")
+            part.parent.mkdir(parents=True, exist_ok=True)
             part.write_text(json.dumps(controller.policy.state_dict()), encoding="utf-8")
             part.replace(self.memory)
 

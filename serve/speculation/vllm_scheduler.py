@@ -18,7 +18,10 @@ from vllm.v1.request import Request
 
 from pipeline.config import UserError
 from serve.speculation.controller import Live, Order, Verified
+from serve.speculation.figures import publish
 from serve.speculation.settings import KEY, Settings, cap_of
+
+SAVE_EVERY = 500  # settled steps
 
 
 class _Flight:
@@ -47,11 +50,14 @@ class AdaptiveScheduler(Scheduler):
             raise UserError("adaptive draft lengths do not work with pipeline_parallel_size above 1; set it to 1")
         self.speculation = Settings.from_config(vllm_config.additional_config.get(KEY, {}))
         self.controller = self.speculation.controller(self.num_spec_tokens)
-        self.faults = {"bad_caps": 0, "lost_flights": 0}
+        self.faults = {"bad_caps": 0, "lost_flights": 0, "memory_errors": 0}
         self._order: Order | None = None  # whose drafts the next step verifies
         self._drafting: set[str] = set()  # requests that the last step ran, and so drafted for
         self._flights: deque[_Flight] = deque()
         self._read: dict[str, tuple[int, bool]] = {}  # output tokens searched, and whether the thinking had ended
+        publish("speculation_policy_orders", lambda: self.controller.by_length, "k")
+        publish("speculation_policy", lambda: self.controller.counters | self.controller.policy.counters)
+        publish("speculation_policy_faults", lambda: self.faults)
 
     def schedule(self, *args: Any, **keys: Any) -> SchedulerOutput:
         if not self.running and not self.waiting:
@@ -78,11 +84,20 @@ class AdaptiveScheduler(Scheduler):
         if flight is not None and flight.order is not None:
             seconds = perf_counter() - flight.began if flight.pure else None
             self.controller.settle(flight.order, list(_outcomes(flight, model_runner_output)), seconds)
+            if self.controller.counters["settled"] % SAVE_EVERY == 0:
+                self._save()
         return super().update_from_output(scheduler_output, model_runner_output)
 
     def shutdown(self) -> None:
-        self.speculation.save(self.controller)
+        self._save()
         super().shutdown()
+
+    def _save(self) -> None:
+        """Keeps what the policy learned: at the end, and now and then, as a replica may be ended without notice."""
+        try:
+            self.speculation.save(self.controller)
+        except OSError:  # a full disk must not stop the engine
+            self.faults["memory_errors"] += 1
 
     def _landed(self, output: SchedulerOutput) -> _Flight | None:
         """The flight of a step's output; flights before it never came back and are counted."""
