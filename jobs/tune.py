@@ -1,4 +1,5 @@
-"""Which value of an option suits your requests: `python -m jobs.tune block-size --trace requests.jsonl --config ...`.
+"""Which value of an option suits your requests: `python -m jobs.tune block-size --trace requests.jsonl --config ...`, or
+`python -m jobs.tune draft-length --log decisions.jsonl`.
 
 Each kind of tuning is a module with `SUMMARY`, `arguments(parser)`, `plan(cfg, args)` and `main(cfg, args)`.
 """
@@ -7,11 +8,11 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from jobs import _tune_blocks
+from jobs import _tune_blocks, _tune_draft
 from jobs._cli import run_command
 from pipeline.config import RunConfig, UserError
 
-KINDS = {"block-size": _tune_blocks}
+KINDS = {"block-size": _tune_blocks, "draft-length": _tune_draft}
 
 
 def main(cfg: RunConfig, args: argparse.Namespace) -> int:

@@ -5,8 +5,9 @@ for a figure of this endpoint: `tried` (it ran with this project, on CPU and wit
 yours to measure), `computed` (arithmetic anyone can redo), `not tried` (vLLM documents it).
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from pipeline.config import RunConfig
 from serve.advice_profile import Profile
@@ -178,8 +179,7 @@ def full_batch(p: Profile, cfg: RunConfig) -> Iterator[Advice]:
     tokens = max(STEP_TOKENS, cfg.engine.max_model_len)
     if p.acceptance is not None:
         yield Advice(
-            "full batches", "no drafting", ("speculation={method: none, k_max: null, model: null, table: [], "
-            "prompt_lookup_min: null, prompt_lookup_max: null}",),
+            "full batches", "no drafting", (_no_drafting(cfg),),
             f"{1 - p.acceptance:.0%} of the drafted tokens are computed for nothing", COMPUTED,
             "time between tokens has room", "tokens a second at the same concurrency",
         )  # fmt: skip
@@ -188,6 +188,21 @@ def full_batch(p: Profile, cfg: RunConfig) -> Iterator[Advice]:
         "more prompt tokens for one reading of the weights", UNTRIED, "memory for the activations of a larger step",
         "tokens a second, and 95th percentile of time between tokens",
     )  # fmt: skip
+
+
+def _no_drafting(cfg: RunConfig) -> str:
+    return f"speculation={_taken_back(cfg.speculation.model_dump(exclude_defaults=True) or {'method': 'none'})}"
+
+
+def _taken_back(options: Mapping[str, Any]) -> str:
+    """YAML that unsets options of the speculation section; unread ones would be errors."""
+    parts = ["method: none"] if "method" in options else []
+    for name, value in options.items():
+        if isinstance(value, Mapping):
+            parts.append(f"{name}: {_taken_back(value)}")
+        elif name != "method":
+            parts.append(f"{name}: {'[]' if isinstance(value, list) else 'null'}")
+    return "{" + ", ".join(parts) + "}"
 
 
 # What does not fit or fails comes first, then what hurts others, then what costs.

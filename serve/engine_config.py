@@ -36,12 +36,14 @@ PLACES: Mapping[str, str] = {
     **{name: f"model_config.{name}" for name in ("dtype", "max_model_len", "enforce_eager", "quantization")},
     **{name: f"scheduler_config.{name}" for name in _SCHEDULER},
     "scheduling_policy": "scheduler_config.policy",
+    "scheduler_cls": "scheduler_config.scheduler_cls",
     **{name: f"cache_config.{name}" for name in _CACHE},
     "kv_cache_dtype": "cache_config.cache_dtype",
     "tensor_parallel_size": "parallel_config.tensor_parallel_size",
     "worker_extension_cls": "parallel_config.worker_extension_cls",
     "weight_transfer_config.backend": "weight_transfer_config.backend",
     **{f"speculative_config.{name}": f"speculative_config.{name}" for name in _SPECULATION},
+    "per_request_spec_decode_metrics": "observability_config.per_request_spec_decode_metrics",
     "reasoning_parser": "structured_outputs_config.reasoning_parser",
     "reasoning_config.reasoning_start_str": "reasoning_config.reasoning_start_str",
     "reasoning_config.reasoning_end_str": "reasoning_config.reasoning_end_str",
@@ -60,6 +62,7 @@ def effective_engine(config: Any, frontend: Any, log_stats: bool) -> dict[str, A
     """
     found = {name: _at(config, place) for name, place in PLACES.items()}
     found |= {name: getattr(frontend, name, None) for name in FRONTEND}
+    found["additional_config"] = getattr(config, "additional_config", None) or None  # of policy and drafter
     told = {name: _plain(value) for name, value in found.items() if value is not None}
     return told | {"disable_log_stats": not log_stats}
 
@@ -73,6 +76,8 @@ def _plain(value: Any) -> Any:
         return value.value
     if isinstance(value, bool | int | float | str):
         return value
+    if isinstance(value, Mapping):
+        return {str(name): _plain(item) for name, item in value.items() if item is not None}
     if isinstance(value, Iterable):
         return [_plain(item) for item in value]
     return str(value).removeprefix("torch.")  # a dtype

@@ -11,6 +11,7 @@ from pipeline.config import RunConfig, UserError, nearest, resolve_path
 from pipeline.config.option_catalogue import catalogue
 from pipeline.engine.options import Device
 from pipeline.engine.vllm_source import class_fields, reasoning_parsers, tool_parsers
+from serve.speculation.from_config import drafter_refusals, policy_refusals
 
 CPU_KV_DTYPES = ("auto", "fp8", "fp8_e4m3", "fp8_e5m2")  # of vLLM's CPU attention; others are stored and read wrongly
 FP8_CAPABILITY = (8, 9)  # CUDA compute capability from which vLLM's platform says it has FP8
@@ -127,6 +128,8 @@ def _speculation(cfg: RunConfig, model: ModelConfig | None, installed: Installed
             yield "speculation.method is mtp but the served model's config.json names no prediction heads; use ngram"
         elif spec.k_max and spec.k_max > heads and spec.k_max % heads:
             yield f"speculation.k_max ({spec.k_max}) must be a multiple of the model's {heads} prediction heads"
+    yield from drafter_refusals(spec)
+    yield from policy_refusals(spec, cfg.serve.most_replicas)
 
 
 def _quant(

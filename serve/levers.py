@@ -2,9 +2,10 @@
 
 from typing import Any
 
-from pipeline.config import RunConfig, resolve_path
+from pipeline.config import RunConfig
 from pipeline.engine.options import CPU_BATCHED_TOKENS, Device, EngineOptions
 from serve.lever_checks import check_levers, refusals, sampling_refusals
+from serve.speculation.from_config import speculation_args
 
 # Options of a rollout engine that an endpoint does without: it takes text, and samples as the model folder says.
 ROLLOUT_ONLY = ("model", "skip_tokenizer_init", "logprobs_mode", "generation_config")
@@ -43,7 +44,6 @@ def engine_levers(cfg: RunConfig) -> dict[str, Any]:
         "max_num_queued_reqs": admission.max_requests,
         "max_num_queued_tokens": admission.max_prefill_tokens,
         "scheduling_policy": admission.policy,
-        "speculative_config": _speculative(cfg),
         "quantization": None if cfg.quant.weights == "none" else cfg.quant.weights,
         "reasoning_parser": reasoning.parser or "",
         "reasoning_config": (
@@ -52,22 +52,7 @@ def engine_levers(cfg: RunConfig) -> dict[str, Any]:
         "enable_auto_tool_choice": True if cfg.serve.tool_parser else None,
         "tool_call_parser": cfg.serve.tool_parser,
     }
-    return {name: value for name, value in chosen.items() if value is not None}
-
-
-def _speculative(cfg: RunConfig) -> dict[str, Any] | None:
-    spec = cfg.speculation
-    if spec.method == "none":
-        return None
-    chosen = {
-        "method": spec.method,
-        "num_speculative_tokens": spec.k_max,
-        "model": str(resolve_path(spec.model)) if spec.model else None,
-        "prompt_lookup_min": spec.prompt_lookup_min,
-        "prompt_lookup_max": spec.prompt_lookup_max,
-        "num_speculative_tokens_per_batch_size": [list(row) for row in spec.table] or None,
-    }
-    return {name: value for name, value in chosen.items() if value is not None}
+    return {name: value for name, value in chosen.items() if value is not None} | speculation_args(cfg.speculation)
 
 
 def lever_sections(cfg: RunConfig) -> dict[str, Any]:

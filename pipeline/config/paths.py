@@ -4,6 +4,7 @@ from pathlib import Path
 
 from pipeline.config.errors import UserError
 from pipeline.config.schema import RunConfig, Source
+from pipeline.config.schema_serving import Speculation
 
 ROOT = Path(__file__).resolve().parents[2]  # the folder above pipeline/
 
@@ -31,7 +32,8 @@ def _absolute_source(source: Source) -> Source:
 
 
 def resolve_paths(cfg: RunConfig) -> RunConfig:
-    """`cfg` with absolute model, judge, problem and storage paths: worker processes have another current directory.
+    """`cfg` with absolute model, judge, problem, storage and speculation paths: worker processes have another current
+    directory.
 
     What does not exist stays as it was written, for the reader's error. Results go under the current directory,
     never under the repository root.
@@ -48,16 +50,31 @@ def resolve_paths(cfg: RunConfig) -> RunConfig:
     model = cfg.model.model_copy(update={"path": _absolute_if_there(cfg.model.path)})
     storage = cfg.storage.model_copy(update={"uri": uri})
     judge = cfg.judge.model_copy(update={"path": _absolute_if_there(cfg.judge.path)})
-    return cfg.model_copy(update={"model": model, "problems": problems, "storage": storage, "judge": judge})
+    parts = {"model": model, "problems": problems, "storage": storage, "judge": judge}
+    return cfg.model_copy(update=parts | {"speculation": _absolute_speculation(cfg.speculation)})
 
 
-def _results_folder(path: str) -> Path:
+def _absolute_speculation(spec: Speculation) -> Speculation:
+    """The draft model where it is there, the policy's files under the current directory."""
+    options = spec.policy_options
+    if options.table:
+        options = options.model_copy(update={"table": _absolute_if_there(options.table)})
+    changed: dict[str, object] = {"policy_options": options}
+    if spec.model and spec.method != "custom_class":  # whose model is a Python class
+        changed["model"] = _absolute_if_there(spec.model)
+    for name in ("log", "memory"):
+        if written := getattr(spec, name):
+            changed[name] = str(_results_folder(written, f"speculation.{name}"))
+    return spec.model_copy(update=changed)
+
+
+def _results_folder(path: str, option: str = "storage.uri") -> Path:
     try:
         if "\0" in path:
             raise ValueError("it holds a NUL")
         return Path.cwd() / Path(path).expanduser()
     except (RuntimeError, ValueError) as error:
-        raise UserError(f"storage.uri: '{path}' cannot be a path ({error}); give another") from None
+        raise UserError(f"{option}: '{path}' cannot be a path ({error}); give another") from None
 
 
 def results_root(cfg: RunConfig) -> Path:

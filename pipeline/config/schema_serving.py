@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from pipeline.config.fields import NonNegative, Positive, Seconds, Section
+from pipeline.config.fields import NonNegative, Positive, Seconds, Section, Share
 
 
 class Access(Section):
@@ -100,34 +100,93 @@ class Admission(Section):
     policy: Literal["fcfs", "priority"] = "fcfs"  # priority: a request's `priority`, lower first
 
 
-class Speculation(Section):
-    """Who drafts tokens that the served model then verifies; exact in distribution. An option that the method does not
-    read is an error."""
+class StepCosts(Section):
+    """What a step of the engine costs a draft-length policy; one unit for all, such as a pass of the served model.
+    None: the default of `serve.speculation.costs`."""
 
-    method: Literal["none", "ngram", "suffix", "draft_model", "eagle", "eagle3", "mtp"] = "none"
+    fixed: Annotated[float, Field(gt=0)] | None = None  # a pass of the served model; 1
+    per_token: Annotated[float, Field(ge=0)] | None = None  # for each token of it beyond free_tokens; 0
+    free_tokens: NonNegative | None = None  # 0
+    draft_fixed: Annotated[float, Field(ge=0)] | None = None  # one more draft token for all requests; 0.05
+    draft_per_sequence: Annotated[float, Field(ge=0)] | None = None  # the same, for each request; 0
+
+
+class PolicyOptions(Section):
+    """Options of a draft-length policy; one that it does not read is an error. None: the policy's own default."""
+
+    seed: NonNegative | None = None
+    dwell: Positive | None = None  # decisions for which a length stays
+    k: NonNegative | None = None  # static: the length
+    table: str | None = None  # table: the file of lengths, made by `python -m jobs.tune draft-length`
+    half_life: Annotated[float, Field(gt=0)] | None = None  # goodput, thompson, learned: steps until half is forgotten
+    probe_every: Positive | None = None  # goodput: decisions between looks one above the best length
+    margin: Share | None = None  # goodput: a length is left only for one so much better
+    discount: Annotated[float, Field(gt=0, lt=1)] | None = None  # ucb: what is kept of the past at each step
+    width: Annotated[float, Field(ge=0)] | None = None  # ucb: of its bound, in units of the best mean
+    rate: Annotated[float, Field(gt=0)] | None = None  # learned: its learning rate
+    floor: Annotated[float, Field(gt=0, lt=0.5)] | None = None  # learned: least probability of going on and of stopping
+
+
+class Speculation(Section):
+    """Who drafts tokens that the served model then verifies, and how many; exact in distribution. An option that the
+    method, or the policy, does not read is an error."""
+
+    method: Literal["none", "ngram", "suffix", "draft_model", "eagle", "eagle3", "mtp", "ssd", "custom_class"] = "none"
     k_max: Positive | None = None  # most tokens drafted a step
-    model: str | None = None  # folder of the draft model or head; mtp: None for the heads inside the served model
+    model: str | None = None  # folder of the draft model or head; mtp: None for the heads inside the served model;
+    # custom_class: the drafter's Python class, as package.module.Class
     prompt_lookup_min: Positive | None = None  # ngram: shortest and longest phrase looked for; None: 5
     prompt_lookup_max: Positive | None = None
+    branches: Positive | None = None  # ssd: drafts prepared for each request while its last one is verified; None: 16
+    backup: Literal["draft", "none"] | None = None  # ssd: when no prepared draft fits; None: draft
     table: list[tuple[Positive, Positive, NonNegative]] = []  # [from, to, k] by a step's requests; empty: always k_max
+    policy: Literal["static", "table", "ucb", "thompson", "goodput", "learned"] | None = None  # chooses each step's k
+    policy_options: PolicyOptions = PolicyOptions()
+    costs: StepCosts = StepCosts()
+    end_of_thinking: NonNegative | None = None  # id of the token after which a reply is answer; None: all is answer
+    log: str | None = None  # a file: one line of JSON for each decision of the policy
+    memory: str | None = None  # a file: what the policy learned, read at the start and written now and then
 
     @model_validator(mode="after")
     def _is_whole(self) -> "Speculation":
-        given = self.model_fields_set - {"method"}
-        reads = {"k_max", "model", "prompt_lookup_min", "prompt_lookup_max", "table"}
-        reads -= {"prompt_lookup_min", "prompt_lookup_max"} if self.method != "ngram" else {"model"}
-        reads -= {"none": reads, "suffix": {"model", "table"}}.get(self.method, set())
-        idle = sorted(name for name in given - reads if getattr(self, name) not in (None, []))
-        if idle:
-            why = "; suffix decoding sets its own length for each request" if idle == ["table"] else ""
-            raise ValueError(f"{idle[0]} does nothing with method '{self.method}'{why}; remove it")
+        self._check_reads()
         if self.method not in ("none", "suffix") and self.k_max is None:
             raise ValueError(f"method '{self.method}' needs k_max, the most tokens drafted a step, such as 4")
         if self.method in ("draft_model", "eagle", "eagle3") and not self.model:
             raise ValueError(f"method '{self.method}' needs model, the folder of what drafts")
+        if self.method == "custom_class" and not all(part.isidentifier() for part in (self.model or "").split(".")):
+            raise ValueError("method 'custom_class' needs model, the drafter's Python class as package.module.Class")
         low, high = self.prompt_lookup_min, self.prompt_lookup_max
         if low and high and low > high:
             raise ValueError(f"prompt_lookup_min ({low}) is above prompt_lookup_max ({high})")
+        self._check_policy()
+        self._check_table()
+        return self
+
+    def _check_reads(self) -> None:
+        own = {"ngram": {"prompt_lookup_min", "prompt_lookup_max"}, "ssd": {"branches", "backup"}}.get(self.method)
+        reads = {"k_max", "table", *(own or {"model"}), *_OF_POLICY}
+        reads = {"none": set(), "suffix": {"k_max"}}.get(self.method, reads)
+        idle = sorted(name for name in _given(self) if name.split(".")[0] not in reads | {"method"})
+        if idle:
+            fixed = self.method == "suffix" and idle[0].split(".")[0] in _OF_POLICY | {"table"}
+            why = "; suffix decoding sets its own length for each request" if fixed else ""
+            raise ValueError(f"{idle[0]} does nothing with method '{self.method}'{why}; remove it")
+
+    def _check_policy(self) -> None:
+        given = [name for name in _given(self) if name.split(".")[0] in _OF_POLICY - {"policy"}]
+        if self.policy is None and given:
+            raise ValueError(f"{given[0]} does nothing without policy; set that too, or remove it")
+        if self.policy and self.table:
+            raise ValueError("table does nothing beside policy, which chooses the length itself; remove one of them")
+        if self.policy in ("static", "table"):
+            if self.memory:
+                raise ValueError(f"memory does nothing with policy '{self.policy}', which learns nothing; remove it")
+            idle = [name for name in given if name.startswith("costs.")]
+            if idle and not self.log:
+                raise ValueError(f"{idle[0]} does nothing with policy '{self.policy}' and no log; remove it")
+
+    def _check_table(self) -> None:
         before = 0
         for start, end, k in self.table:
             if start != before + 1 or end < start:
@@ -137,7 +196,21 @@ class Speculation(Section):
             if k > (self.k_max or 0):
                 raise ValueError(f"table: {k} tokens in [{start}, {end}, {k}] are more than k_max ({self.k_max})")
             before = end
-        return self
+
+
+_OF_POLICY = {"policy", "policy_options", "costs", "end_of_thinking", "log", "memory"}
+
+
+def _given(section: Section, above: str = "") -> list[str]:
+    """The options of a section that were set, dotted."""
+    names = []
+    for name in type(section).model_fields:
+        value = getattr(section, name)
+        if isinstance(value, Section):
+            names += _given(value, f"{above}{name}.")
+        elif value not in (None, []):
+            names.append(above + name)
+    return names
 
 
 class Quant(Section):

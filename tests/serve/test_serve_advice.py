@@ -3,7 +3,7 @@
 import pytest
 
 import jobs.advise
-from pipeline.config import load_config
+from pipeline.config import RunConfig, load_config
 from serve.advice import COMPUTED, TRIED, UNTRIED, advise
 from serve.advice_profile import Profile
 from serve.lever_checks import refusals
@@ -82,8 +82,10 @@ def test_preconditions_choose_the_lever():
 
 def test_no_drafting_takes_back_what_was_set():
     drafting = "speculation={method: ngram, k_max: 4, prompt_lookup_max: 4, table: [[1, 4, 2]]}"
-    (patch,) = advise(Profile(**SITUATIONS["no drafting"]), config(drafting))[0].patch
-    assert config(drafting, patch).speculation.method == "none"
+    policy = "speculation={policy: goodput, table: [], policy_options: {dwell: 4}, costs: {fixed: 2}, memory: m.json}"
+    for given in ([drafting], [drafting, policy]):
+        (patch,) = advise(Profile(**SITUATIONS["no drafting"]), config(*given))[0].patch
+        assert config(*given, patch).speculation == RunConfig().speculation
 
 
 def test_command(tmp_path, capsys):

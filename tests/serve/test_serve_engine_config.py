@@ -70,11 +70,21 @@ def leaves(tree):
 def test_what_did_not_take_effect_shows():
     options = asked(*ALL, device="cuda")
     frontend = SimpleNamespace(enable_auto_tool_choice=True, tool_call_parser="hermes")
-    found = effective_engine(stand_in(options), frontend, log_stats=False)
+    found = effective_engine(stand_in(options), frontend, log_stats=True)
     assert differences(compare(options, found)) == [] and json.loads(json.dumps(found)) == found
-    found = effective_engine(stand_in(options, max_num_seqs=7), SimpleNamespace(tool_call_parser="x"), log_stats=True)
+    found = effective_engine(stand_in(options, max_num_seqs=7), SimpleNamespace(tool_call_parser="x"), log_stats=False)
     wrong = [row.name for row in differences(compare(options, found))]
     assert wrong == ["disable_log_stats", "enable_auto_tool_choice", "max_num_seqs", "tool_call_parser"]
+
+
+def test_the_draft_length_policy_is_told_whole():
+    options = asked("speculation={method: ngram, k_max: 2, policy: goodput, policy_options: {dwell: 8}, log: d.jsonl}")
+    config = SimpleNamespace(additional_config=options["additional_config"])
+    found = effective_engine(config, None, log_stats=True)["additional_config"]
+    assert found["adaptive_speculation"]["policy"] == "goodput" and json.loads(json.dumps(found)) == found
+    rows = compare({"additional_config": options["additional_config"]}, {"additional_config": found})
+    assert differences(rows) == [] and any(row.name.endswith("options.dwell") for row in rows)
+    assert PLACES["scheduler_cls"] == "scheduler_config.scheduler_cls"
 
 
 def test_vllms_own_types_become_plain():

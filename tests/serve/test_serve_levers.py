@@ -65,6 +65,8 @@ def test_each_lever_becomes_vllms_own_argument():
             "prompt_lookup_max": 4,
             "num_speculative_tokens_per_batch_size": [[1, 4, 4], [5, 64, 0]],
         },
+        "disable_log_stats": False,
+        "per_request_spec_decode_metrics": "summary",
         "quantization": "fp8_per_tensor",
         "reasoning_parser": "",
         "reasoning_config": {"reasoning_start_str": "<think>", "reasoning_end_str": "</think>"},
@@ -87,7 +89,7 @@ def test_choices_are_vllms():
     assert hashes == literal("config/cache.py", "PrefixCachingHashAlgo")
     weights = set(Quant.model_fields["weights"].annotation.__args__) - {"none"}
     assert weights <= literal("model_executor/layers/quantization/__init__.py", "QuantizationMethods")
-    methods = set(Speculation.model_fields["method"].annotation.__args__) - {"none", "mtp", "eagle", "eagle3"}
+    methods = set(Speculation.model_fields["method"].annotation.__args__) - {"none", "ssd", "mtp", "eagle", "eagle3"}
     assert methods <= literal("config/speculative.py", "SpeculativeMethod")
     assert {"eagle", "eagle3"} <= literal("config/speculative.py", "EagleModelTypes")
     assert "mtp" in literal("config/speculative.py", "MTPModelTypes")

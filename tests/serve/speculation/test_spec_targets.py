@@ -43,7 +43,7 @@ def test_within_five_percent_of_the_best_static_length(name, workload):
 
 
 @pytest.mark.parametrize("workload", (*STATIONARY[:3], CANNOT_PAY[0]), ids=ids)
-@pytest.mark.parametrize("name", ["ucb", "learned-depth"])
+@pytest.mark.parametrize("name", ["ucb", "learned"])
 def test_learners_without_the_rule_come_near(name, workload):
     assert mean(ratios(name, workload, seeds=range(6))) >= 0.88
 
