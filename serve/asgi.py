@@ -11,7 +11,15 @@ from serve.access.routes import GENERATING
 from serve.gate import Admission, Gate, GateClosed
 from serve.policy import MARK_HEADER, stamp_event, stamp_json
 from serve.tally import Tally
-from serve.usage import estimated_tokens, output_tokens, total_tokens, without_usage_event
+from serve.token_counters import count_tokens
+from serve.usage import (
+    estimated_tokens,
+    output_tokens,
+    prompt_tokens,
+    reasoning_tokens,
+    total_tokens,
+    without_usage_event,
+)
 
 HEADER = MARK_HEADER.encode()
 REQUEST_ID = b"x-request-id"
@@ -59,6 +67,7 @@ class GateMiddleware:
             raise
         finally:
             self._tally.count(admission.marks[-1], reply.outcome())
+            count_tokens(*reply.phases())
             if caller := state.get("caller"):
                 caller.charge(reply.used_tokens(_body_size(scope)))
 
@@ -148,6 +157,10 @@ class Reply:
     def output_tokens(self) -> int:
         """As the reply's usage says; of a stream without usage, its events."""
         return output_tokens(self._last) or self._events
+
+    def phases(self) -> tuple[int, int, int]:
+        """Tokens of the prompt, of the thinking, and of the whole reply, as far as they are told."""
+        return prompt_tokens(self._last) or 0, reasoning_tokens(self._last), self.output_tokens
 
     def used_tokens(self, body_size: int) -> int:
         """Prompt and reply as the usage says. A reply without one that was sent in part, or whose client left, used at

@@ -5,6 +5,8 @@ import re
 
 BYTES_PER_TOKEN = 4  # of English text with common vocabularies; text of other kinds has more tokens than this says
 _OUTPUT = re.compile(rb'"(?:completion|output)_tokens":\s*(\d+)')
+_PROMPT = re.compile(rb'"(?:prompt|input)_tokens":\s*(\d+)')
+_REASONING = re.compile(rb'"reasoning_tokens":\s*(\d+)')
 _TOTAL = re.compile(rb'"total_tokens":\s*(\d+)')
 _EVENT_END = b"\n\n"
 
@@ -18,6 +20,16 @@ def output_tokens(text: bytes) -> int | None:
 def total_tokens(text: bytes) -> int | None:
     """Prompt and reply by the last usage in `text`, None where it has none."""
     return _last(_TOTAL, text)
+
+
+def prompt_tokens(text: bytes) -> int | None:
+    """The tokens of the prompt by the last usage in `text`, None where it has none."""
+    return _last(_PROMPT, text)
+
+
+def reasoning_tokens(text: bytes) -> int:
+    """The tokens before the end of the thinking by the last usage in `text`, 0 where it tells none."""
+    return _last(_REASONING, text) or 0
 
 
 def _last(pattern: re.Pattern[bytes], text: bytes) -> int | None:

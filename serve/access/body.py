@@ -11,6 +11,7 @@ from typing import Any
 
 from serve.access.errors import bad_field, shown
 from serve.access.specs import check_chat_format, check_structured, check_text_format, check_tools
+from serve.speculation.settings import CAP
 
 MAX_SEQUENCES = 128  # prompts x n of one request; vLLM allows 16384 of each
 MAX_PATTERN = 256  # tokens: repetition detection compares that many patterns at each new token
@@ -21,7 +22,6 @@ REFUSED = {
     "prompt_embeds": "tensors are not accepted; send text or token ids",
     "kv_transfer_params": "it steers the transfer of caches between engines, which is not open to clients",
     "ec_transfer_params": "it steers the transfer of caches between engines, which is not open to clients",
-    "vllm_xargs": "it reaches the engine's extensions, which are not open to clients",
     "mm_processor_kwargs": "this endpoint takes text only",
     "media_io_kwargs": "this endpoint takes text only",
     "previous_input_messages": "send the earlier messages within input",
@@ -91,6 +91,15 @@ def _check_repetition(value: Any) -> None:
         raise bad_field("repetition_detection", f"repetition_detection takes numbers up to {MAX_PATTERN}")
 
 
+def _check_extensions(value: Any) -> None:
+    """Arguments of the engine's extensions: of these only a cap on drafted tokens is open to clients."""
+    for name in value if isinstance(value, dict) else [shown(value)]:
+        if name != CAP:
+            raise bad_field("vllm_xargs", f"vllm_xargs takes {CAP} alone, not {shown(name)}")
+        if type(value[name]) is not int or value[name] < 0:
+            raise bad_field("vllm_xargs", f"vllm_xargs.{CAP} must be a whole number of at least 0")
+
+
 def _above(number: float | str, limit: int) -> bool:
     try:
         return float(number) > limit
@@ -146,4 +155,5 @@ CHECKS: dict[str, Check] = {
     "text": check_text_format,
     "stop": _check_stop,
     "repetition_detection": _check_repetition,
+    "vllm_xargs": _check_extensions,
 }

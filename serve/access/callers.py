@@ -99,14 +99,14 @@ def apply_caller(body: dict[str, Any], caller: Caller) -> bool:
     return before != (body.get("cache_salt"), body.get("priority"))
 
 
-def ask_for_usage(body: dict[str, Any], caller: Caller) -> bool:
-    """Where the caller's tokens have a limit, a stream must say how many it used: asks for that in place. True when the
-    client itself had not asked, so that the event which says it is not meant for it.
+def ask_for_usage(body: dict[str, Any]) -> bool:
+    """A stream must say how many tokens it used, for limits and figures: asks for that in place. True when the client
+    itself had not asked, so that the event which says it is not meant for it.
 
     Responses say it anyway, and the engine refuses options beside what is no stream or no object: those stay.
     """
     options = body.get("stream_options")
-    if not caller.rates.counts_tokens or body.get("stream") is not True or not isinstance(options or {}, dict):
+    if body.get("stream") is not True or not isinstance(options or {}, dict):
         return False
     if options and options.get("include_usage") is True:
         return False

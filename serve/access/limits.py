@@ -78,11 +78,6 @@ class Rates:
         bucket.limit(per_minute)
         return bucket
 
-    @property
-    def counts_tokens(self) -> bool:
-        """True where tokens a minute have a limit."""
-        return self._tokens is not None
-
     def admit(self) -> tuple[str, int] | None:
         """None when one more request may run, else which limit says no (`requests` or `tokens`) and the whole seconds
         to wait. Only a request that may run is counted."""

@@ -123,7 +123,7 @@ class AccessMiddleware:
         if self._settings.log_requests:
             line.note(raw)
         is_changed = scope["path"] in GENERATING and apply_caller(body, caller)
-        hides_usage = scope["path"] in WITH_CHOICES and ask_for_usage(body, caller)
+        hides_usage = scope["path"] in WITH_CHOICES and ask_for_usage(body)
         if is_changed or hides_usage:
             raw = json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode()
         kept = [pair for pair in scope["headers"] if pair[0].lower() not in _LENGTHS]

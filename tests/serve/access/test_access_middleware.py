@@ -116,10 +116,10 @@ STREAM = CHAT | {"stream": True}
         ),
         ({"tokens_per_minute": 60}, STREAM | {"stream_options": "x"}, "x", False),
         ({"tokens_per_minute": 60}, CHAT, None, False),
-        ({}, STREAM, None, False),
+        ({}, STREAM, {"include_usage": True}, True),
     ],
 )
-def test_a_stream_tells_its_usage_where_tokens_are_limited(limits, body, options, hides):
+def test_a_stream_tells_its_usage(limits, body, options, hides):
     layer, seen = layered(clock=Clock(0.0), keys=KEYS, **limits)
     assert post(layer, INFER, json=body).status_code == 200
     sent = json.loads(seen.bodies[0])
