@@ -7,18 +7,19 @@ from jobs._services import HOST, free_port
 
 BUFFER_BYTES = 256 << 10  # of a request, or a reply, that HAProxy holds; two for each connection
 
-# Ray's configuration binds HAProxy's metrics and statistics on every interface, and can only change their ports.
+# Ray's configuration has no setting for these. It binds HAProxy's metrics and statistics on every interface; and where
+# HAProxy splices, it misses some clients that leave a busy server, whose replies are then computed for nobody.
 WRAPPER = """#!/bin/sh
-# HAProxy with its own metrics and statistics on {host} only.
+# HAProxy with its own metrics and statistics on {host} only, and without splicing.
 for argument in "$@"; do
-    [ "$previous" = -f ] && sed -i -E 's/^( *bind )\\*?:({ports})$/\\1{host}:\\2/' "$argument"
+    [ "$previous" = -f ] && sed -i -E 's/^( *bind )\\*?:({ports})$/\\1{host}:\\2/; /^ *option splice-/d' "$argument"
     previous=$argument
 done
 exec "{binary}" "$@"
 """
 
 
-def haproxy_env(folder: Path, *, expose_metrics: bool = False) -> dict[str, str]:
+def haproxy_env(folder: Path) -> dict[str, str]:
     """The environment a Ray head and its drivers need; `folder` (short: sockets lie in it) gets HAProxy's files.
 
     A request that got no byte of a reply before its replica died is sent to another replica; one whose body is larger
@@ -29,7 +30,12 @@ def haproxy_env(folder: Path, *, expose_metrics: bool = False) -> dict[str, str]
     home = folder / "haproxy"
     home.mkdir(parents=True, exist_ok=True)
     ports = [free_port(), free_port()]
-    env = {
+    wrapper = home / "haproxy"
+    text = WRAPPER.format(host=HOST, ports="|".join(map(str, ports)), binary=get_haproxy_binary())
+    wrapper.write_text(text, encoding="utf-8")
+    wrapper.chmod(0o700)
+    return {
+        "RAY_SERVE_HAPROXY_BINARY_PATH": str(wrapper),
         "RAY_SERVE_ENABLE_HA_PROXY": "1",
         "RAY_SERVE_LLM_ENABLE_DIRECT_STREAMING": "1",
         "RAY_SERVE_THROUGHPUT_OPTIMIZED": "1",
@@ -54,10 +60,3 @@ def haproxy_env(folder: Path, *, expose_metrics: bool = False) -> dict[str, str]
         "RAY_SERVE_INGRESS_ROUTER_REPLICAS_PER_NODE": "2",
         "RAY_SERVE_DIRECT_INGRESS_MIN_DRAINING_PERIOD_S": "5",
     }
-    if not expose_metrics:
-        wrapper = home / "haproxy"
-        text = WRAPPER.format(host=HOST, ports="|".join(map(str, ports)), binary=get_haproxy_binary())
-        wrapper.write_text(text, encoding="utf-8")
-        wrapper.chmod(0o700)
-        env["RAY_SERVE_HAPROXY_BINARY_PATH"] = str(wrapper)
-    return env

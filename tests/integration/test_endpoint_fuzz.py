@@ -108,16 +108,7 @@ def leave(http, is_stream):
     return "answered"
 
 
-PLAIN = pytest.param(
-    False,
-    marks=[
-        pytest.mark.nightly,
-        pytest.mark.xfail(reason="behind the proxy a plain reply whose client left is still computed to its end"),
-    ],
-)
-
-
-@pytest.mark.parametrize("is_stream", [True, PLAIN])
+@pytest.mark.parametrize("is_stream", [True, False])
 def test_clients_that_go_away_free_their_slots_within_a_second(endpoint, is_stream):
     began = time.monotonic()
     assert ask(endpoint, max_tokens=450, ignore_eos=True, n=32).status_code == 200
