@@ -54,6 +54,8 @@ class EngineOptions:
         on_cpu = device == "cpu"
         if on_cpu:
             _check_cpu(engine)
+        else:
+            _check_gpu(engine)
         return cls(
             device=device,
             dtype=engine.dtype,
@@ -161,6 +163,16 @@ def _check_cpu(engine: Engine) -> None:
     default = Engine.model_fields["gpu_memory_utilization"].default
     if engine.gpu_memory_utilization != default:
         raise UserError("engine.gpu_memory_utilization has no effect on CPU; remove it and set engine.kv_cache_bytes")
+
+
+def _check_gpu(engine: Engine) -> None:
+    """Refuse a size of the KV cache that is given twice: vLLM would take the bytes and leave the share aside."""
+    default = Engine.model_fields["gpu_memory_utilization"].default
+    if _kv_cache_bytes(engine, on_cpu=False) is not None and engine.gpu_memory_utilization != default:
+        raise UserError(
+            f"engine.kv_cache_bytes ({engine.kv_cache_bytes}) and engine.gpu_memory_utilization "
+            f"({engine.gpu_memory_utilization:g}) both size the KV cache; remove one of them"
+        )
 
 
 def _kv_cache_bytes(engine: Engine, on_cpu: bool) -> int | None:

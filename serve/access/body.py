@@ -9,8 +9,10 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from pipeline.config.option_catalogue import catalogue
 from serve.access.errors import bad_field, shown
 from serve.access.specs import check_chat_format, check_structured, check_text_format, check_tools
+from serve.lever_checks import sampling_refusals
 from serve.speculation.settings import CAP
 
 MAX_SEQUENCES = 128  # prompts x n of one request; vLLM allows 16384 of each
@@ -59,6 +61,10 @@ def check_body(body: dict[str, Any]) -> None:
     for name, check in CHECKS.items():
         if body.get(name) is not None:
             check(body[name])
+    for name in body:
+        if name in catalogue():  # an engine's option, or one that never was: vLLM takes the field and reads it nowhere
+            for sentence in sampling_refusals([name]):
+                raise bad_field(name, sentence)
     _check_sequences(body)
 
 

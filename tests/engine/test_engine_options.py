@@ -65,6 +65,13 @@ def test_gpu_honours_a_cache_size_the_user_wrote():
     assert options(build="cuda", kv_cache_bytes=1 << 30).kv_cache_bytes == 1 << 30
 
 
+@pytest.mark.parametrize("build", ["cpu", "cuda"])
+def test_two_sizes_of_the_cache_are_refused(build):
+    with pytest.raises(UserError, match="engine.gpu_memory_utilization"):
+        options(build=build, kv_cache_bytes=1 << 30, gpu_memory_utilization=0.9)
+    assert options(build="cuda", kv_cache_bytes=None, gpu_memory_utilization=0.9).kv_cache_bytes is None
+
+
 def test_engine_args_ask_for_what_reinforcement_learning_needs():
     args = options().engine_args("m")
     assert args["logprobs_mode"] == "processed_logprobs"

@@ -144,6 +144,10 @@ REFUSED = [
     ({"media_io_kwargs": {"image": {}}}, "media_io_kwargs"),
     ({"request_id": "v9-00000000"}, "request_id"),
     ({"guided_json": {}}, "guided_json"),
+    ({"use_speculative": True}, "use_speculative"),
+    ({"num_speculative_tokens": 5}, "num_speculative_tokens"),
+    ({"decs_enabled": False}, "decs_enabled"),
+    ({"kv_cache_dtype": "fp8"}, "kv_cache_dtype"),
     ({"use_beam_search": True}, "use_beam_search"),
     ({"use_beam_search": "true"}, "use_beam_search"),
     ({"n": MAX_SEQUENCES + 1}, "n"),
@@ -200,6 +204,7 @@ def test_refused_fields(body, param):
 
 
 TAKEN = [
+    {"thinking_token_budget": 5, "a_field_of_the_clients_own": 1},
     {"max_tokens": None, "n": None, "stop": None, "chat_template": None, "tools": None},
     {"n": MAX_SEQUENCES, "logit_bias": {"5": 100}, "top_logprobs": 5, "logprobs": True, "seed": -1},
     {"prompt": list(range(1000))},
