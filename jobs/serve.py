@@ -15,6 +15,7 @@ from serve.kv_budget import device_of, kv_budget_line, read_model_config
 from serve.levers import check_levers
 from serve.preconditions import checked_access
 from serve.scaling import replicas_text
+from serve.speculation.from_config import speculation_line
 
 
 def main(cfg: RunConfig, args: argparse.Namespace) -> int:
@@ -64,6 +65,7 @@ def plan(cfg: RunConfig, args: argparse.Namespace) -> str:
             f"swaps in mode {cfg.serve.swap_mode}, draining at most {cfg.serve.drain_deadline_s:g} s",
             f"routing: {_routing(cfg)}; tool calls: {cfg.serve.tool_parser or 'not parsed'}",
             f"access: {keys}; at most {access.max_waiting} requests in a replica",
+            speculation_line(cfg.speculation),
             kv_budget_line(cfg),
         ]
     )

@@ -38,6 +38,15 @@ def speculation_args(spec: Speculation) -> dict[str, Any]:
     return args
 
 
+def speculation_line(spec: Speculation) -> str:
+    """What of it a plan says."""
+    if spec.method == "none":
+        return "speculation: none"
+    length = f"up to {spec.k_max} tokens" if spec.k_max else "its own lengths"
+    chosen = f"by the policy {spec.policy}" if spec.policy else "by the table" if spec.table else "fixed"
+    return f"speculation: {spec.method}, {length}" + ("" if spec.method == "suffix" else f", {chosen}")
+
+
 def _speculative(spec: Speculation) -> dict[str, Any]:
     if spec.method == "ssd":
         method, model = "custom_class", PROPOSER

@@ -9,6 +9,7 @@ from pipeline.engine.vllm_source import class_fields
 from serve.lever_checks import refusals
 from serve.levers import engine_levers, lever_sections
 from serve.speculation import Table, make_policy
+from serve.speculation.from_config import speculation_line
 from serve.speculation.settings import KEY, SCHEDULER, Settings
 from serve.speculation.ssd_settings import KEY as SSD_KEY
 from serve.speculation.ssd_settings import PROPOSER, SsdSettings
@@ -45,6 +46,14 @@ def test_without_a_policy_vllms_own_scheduler_runs():
     found = engine_levers(cfg(NGRAM))
     assert "scheduler_cls" not in found and found["per_request_spec_decode_metrics"] == "summary"
     assert not {"speculative_config", "per_request_spec_decode_metrics"} & set(engine_levers(RunConfig()))
+
+
+def test_a_plan_says_who_drafts_and_who_chooses_the_length():
+    assert speculation_line(cfg("method: none").speculation) == "speculation: none"
+    assert speculation_line(cfg(NGRAM).speculation) == "speculation: ngram, up to 4 tokens, fixed"
+    assert speculation_line(cfg(f"{NGRAM}, table: [[1, 8, 2]]").speculation).endswith("by the table")
+    assert speculation_line(cfg(f"{NGRAM}, policy: ucb").speculation).endswith("by the policy ucb")
+    assert speculation_line(cfg("method: suffix").speculation) == "speculation: suffix, its own lengths"
 
 
 def test_ssd_is_a_drafter_of_our_own():
