@@ -41,12 +41,13 @@ def advise(profile: Profile, cfg: RunConfig) -> list[Advice]:
 
 def long_context(p: Profile, cfg: RunConfig) -> Iterator[Advice]:
     """A request of hundreds of thousands of tokens: it fits or it does not, before anything else matters."""
-    if p.context_tokens is None or p.context_tokens < LONG_CONTEXT:
+    tokens = p.context_tokens or cfg.engine.max_model_len
+    if tokens < LONG_CONTEXT:
         return
-    about = ("long context", f"requests of {p.context_tokens:,} tokens")
+    about = ("long context", f"requests of {tokens:,} tokens")
     yield Advice(
         about[0], "plan the memory", (), f"{about[1]}: the KV cache decides whether one fits at all", COMPUTED,
-        "the model's config.json", f"python -m jobs.plan memory --context {p.context_tokens}",
+        "the model's config.json", f"python -m jobs.plan memory --context {tokens}",
     )  # fmt: skip
     yield Advice(
         about[0], "a model that compresses its KV cache", (),

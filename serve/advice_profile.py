@@ -1,7 +1,8 @@
 """What was measured of an endpoint and its traffic; what stays None was not measured, and no rule reads it."""
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import yaml
 from pydantic import Field, ValidationError
@@ -56,11 +57,16 @@ def read_profile(path: Path) -> Profile:
         raise UserError(f"{path} is not valid YAML: {yaml_text.one_line(error)}") from None
     if not isinstance(tree, dict):
         raise UserError(f"{path} holds no mapping; a profile is a mapping such as 'device: cuda'")
+    return check_profile(tree, str(path))
+
+
+def check_profile(figures: Mapping[str, Any], where: str) -> Profile:
+    """The profile of these figures. UserError, after `where`, with the key that is wrong."""
     try:
-        return Profile.model_validate(tree)
+        return Profile.model_validate(figures)
     except ValidationError as errors:
         first = errors.errors(include_url=False)[0]
         key = ".".join(map(str, first["loc"]))
         if first["type"] == "extra_forbidden":
-            raise UserError(f"{path}: unknown figure '{key}'{nearest(key, Profile.model_fields)}") from None
-        raise UserError(f"{path}: {key}: {first['msg']}") from None
+            raise UserError(f"{where}: unknown figure '{key}'{nearest(key, Profile.model_fields)}") from None
+        raise UserError(f"{where}: {key}: {first['msg']}") from None

@@ -1,0 +1,178 @@
+"""Reads a running endpoint's own figures over a stretch of time, beside its users' traffic or traffic of ours."""
+
+import asyncio
+import itertools
+import json
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from pipeline.config import UserError
+from serve import InferenceOptimizer
+from serve.inference.endpoint import EndpointError
+from serve.inference.request import Message, messages_of
+from serve.inference.result import InferenceResult
+from serve.observation.figures import finished
+from serve.observation.samples import Sample, read_sample
+
+READ_S = 0.5  # between two readings
+ANSWER_S = 30.0  # for one of them
+PATIENCE_S = 3600.0  # for `--requests`
+PATIENT_FAILURES = 20  # more than replies
+
+
+@dataclass(frozen=True)
+class Row:
+    """One request of ours. `at`: seconds after the beginning; None: as soon as a client is free."""
+
+    messages: tuple[Message, ...]
+    max_tokens: int | None = None
+    at: float | None = None
+
+
+@dataclass
+class Observed:
+    """What was read (`samples`), what the engine runs with, of how many `replicas`; and our own replies, by the order
+    in which they were sent, with the errors of those that failed."""
+
+    effective: dict[str, Any]
+    replicas: int
+    samples: list[Sample] = field(default_factory=list)
+    sent: list[Row] = field(default_factory=list)
+    replies: dict[int, InferenceResult] = field(default_factory=dict)
+    failures: list[str] = field(default_factory=list)
+    prompts: list[list[int]] = field(default_factory=list)  # their token ids
+
+
+def read_rows(path: Path) -> list[Row]:
+    """The requests in a JSONL file: `prompt` or `messages`, and `max_tokens` and `at` where wanted. UserError with the
+    line that is wrong."""
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"--prompts {path} cannot be read ({error}); give a JSONL file of prompts") from None
+    rows = [_row(line, f"{path}, line {number}") for number, line in enumerate(lines, 1) if line.strip()]
+    if not rows:
+        raise UserError(f"--prompts {path} holds no prompts")
+    if len({row.at is None for row in rows}) > 1:
+        raise UserError(f"--prompts {path}: give `at` to all prompts or to none")
+    return rows
+
+
+def _row(line: str, where: str) -> Row:
+    try:
+        data = json.loads(line)
+        given = {name: data.pop(name, None) for name in ("prompt", "messages", "max_tokens", "at")}
+        if data or (given["prompt"] is None) == (given["messages"] is None):
+            raise ValueError("a row has prompt or messages, and perhaps max_tokens and at")
+        numbers = [given[name] for name in ("max_tokens", "at") if given[name] is not None]
+        if any(isinstance(number, bool) or number < 0 for number in numbers):
+            raise ValueError("max_tokens and at are numbers of at least 0")
+        return Row(messages_of(given["prompt"] or given["messages"]), given["max_tokens"], given["at"])
+    except (ValueError, TypeError, AttributeError, UserError) as error:
+        raise UserError(f"{where}: {error}") from None
+
+
+async def observe(
+    url: str, key: str | None, seconds: float, requests: int | None, rows: list[Row], clients: int
+) -> Observed:
+    """Reads for `seconds`, or until `requests` have ended. `rows` are sent meanwhile, each at its time, or over and
+    over by `clients` clients. UserError where the endpoint does not answer or the key is not of the scope admin."""
+    root = url.rstrip("/").removesuffix("/v1")
+    headers = {"authorization": f"Bearer {key}"} if key else {}
+    async with httpx.AsyncClient(base_url=root, headers=headers, timeout=ANSWER_S, trust_env=False) as http:
+        told = await _json(http, "/admin/effective-config")
+        replicas = len((await _json(http, "/admin/version"))["replicas"])
+        observed = Observed(told["effective"], max(1, replicas))
+        async with InferenceOptimizer(base_url=root, api_key=key) as optimizer:
+            traffic = asyncio.create_task(_send(optimizer, observed, rows, clients))
+            try:
+                await _read(http, observed, seconds, requests, traffic)
+            finally:
+                traffic.cancel()
+                await asyncio.gather(traffic, return_exceptions=True)
+        await _tokenise(http, observed)
+    return observed
+
+
+async def _read(
+    http: httpx.AsyncClient, observed: Observed, seconds: float, requests: int | None, traffic: asyncio.Task[None]
+) -> None:
+    began = time.monotonic()
+    while True:
+        page = await _get(http, "/metrics")
+        observed.samples.append(read_sample(page.text, time.monotonic()))
+        is_enough = requests is not None and finished(observed.samples) >= requests
+        if is_enough or time.monotonic() - began >= (seconds if requests is None else PATIENCE_S):
+            return
+        if traffic.done():
+            traffic.result()  # what went wrong with it, if anything
+        await asyncio.sleep(READ_S)
+
+
+async def _send(optimizer: InferenceOptimizer, observed: Observed, rows: list[Row], clients: int) -> None:
+    if not rows:
+        return
+    if rows[0].at is not None:
+        await asyncio.gather(*(_at_its_time(optimizer, observed, row) for row in rows))
+        return
+    endless = itertools.cycle(rows)
+    await asyncio.gather(*(_client(optimizer, observed, endless) for _ in range(clients)))
+
+
+async def _client(optimizer: InferenceOptimizer, observed: Observed, rows: Iterator[Row]) -> None:
+    for row in rows:
+        await _one(optimizer, observed, row)
+        if len(observed.failures) > len(observed.replies) + PATIENT_FAILURES:
+            raise UserError(f"most requests fail: {observed.failures[-1]}")
+
+
+async def _at_its_time(optimizer: InferenceOptimizer, observed: Observed, row: Row) -> None:
+    await asyncio.sleep(row.at or 0.0)
+    await _one(optimizer, observed, row)
+
+
+async def _one(optimizer: InferenceOptimizer, observed: Observed, row: Row) -> None:
+    number = len(observed.sent)
+    observed.sent.append(row)
+    try:
+        observed.replies[number] = await optimizer.infer(list(row.messages), max_tokens=row.max_tokens)
+    except (EndpointError, TimeoutError) as error:
+        observed.failures.append(str(error))
+
+
+async def _tokenise(http: httpx.AsyncClient, observed: Observed) -> None:
+    """The prompts' token ids, as the endpoint makes them; each different prompt is asked for once."""
+    if not observed.sent:
+        return
+    model, known = (await _json(http, "/v1/models"))["data"][0]["id"], {}
+    for row in observed.sent:
+        text = json.dumps(row.messages)
+        if text not in known:
+            asked = {"model": model, "messages": list(row.messages), "add_generation_prompt": True}
+            reply = await http.post("/tokenize", json=asked)
+            if not reply.is_success:
+                raise UserError(f"{http.base_url}tokenize answers {reply.status_code}: {reply.text[:200]}")
+            known[text] = reply.json()["tokens"]
+        observed.prompts.append(known[text])
+
+
+async def _json(http: httpx.AsyncClient, route: str) -> dict[str, Any]:
+    return (await _get(http, route)).json()
+
+
+async def _get(http: httpx.AsyncClient, route: str) -> httpx.Response:
+    address = str(http.base_url).rstrip("/") + route
+    try:
+        reply = await http.get(address)
+    except (httpx.HTTPError, httpx.InvalidURL) as error:
+        raise UserError(f"no endpoint answers at {address} ({error}); correct --endpoint") from None
+    if not reply.is_success:
+        key = "give --key, or set DECS_API_KEY, to one with the scope admin"
+        why = key if reply.status_code in (401, 403) else "it is no endpoint of this project"
+        raise UserError(f"{address} answers {reply.status_code}: {why}")
+    return reply
