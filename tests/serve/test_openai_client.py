@@ -54,7 +54,7 @@ def number_of_tokens(endpoint, text):
 
 
 def test_models(ai):
-    assert [model.id for model in ai.models.list()] == ["policy"]
+    assert [(model.id, model.root) for model in ai.models.list()] == [("policy", "policy")]
     assert ai.models.retrieve("policy").id == "policy"
 
 
@@ -85,7 +85,7 @@ def test_log_probabilities_and_several_replies(ai):
         assert choice.finish_reason == "length" and len(choice.logprobs.content) == 8
         for token in choice.logprobs.content:
             best = [other.logprob for other in token.top_logprobs]
-            assert len(best) >= 3 and best[0] == max(best) >= token.logprob and token.logprob <= 0
+            assert len(best) >= 3 and 0 >= max(best) >= token.logprob  # the chosen one may come before better ones
 
 
 def test_a_reply_ends_at_a_stop_string_and_repeats_by_seed(ai):
