@@ -14,6 +14,7 @@ from serve.access import AccessMiddleware, AccessSettings
 from serve.asgi import App, GateMiddleware, Message, Receive, Send
 from serve.gate import Gate
 from serve.leaving import LeavingMiddleware
+from serve.speculation.settings import SCHEDULER
 from serve.tally import Tally
 
 PROBE_DEADLINE_S = 10.0
@@ -49,7 +50,8 @@ class EndpointApp:
             *ui.routes(),
         ]
         gated = GateMiddleware(LeavingMiddleware(engine_app), gate, tally)
-        self.access = AccessMiddleware(Router(own, redirect_slashes=False, default=gated), settings)
+        router = Router(own, redirect_slashes=False, default=gated)
+        self.access = AccessMiddleware(router, settings, keeps_caps=self._keeps_caps)
         self._probed = -PROBE_KEPT_S
         self._reason: str | None = None
         self._probing = asyncio.Lock()
@@ -57,6 +59,11 @@ class EndpointApp:
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
         app = self._engine_app if scope["type"] == "lifespan" else self.access
         await app(scope, receive, send)
+
+    def _keeps_caps(self) -> bool:
+        """True where no request gets more drafted tokens than its cap: nothing is drafted, or our scheduler cuts."""
+        asked = self._effective().get("requested", {})
+        return not asked.get("speculative_config") or asked.get("scheduler_cls") == SCHEDULER
 
     async def _alive(self, request: Request) -> Response:
         return JSONResponse({"status": "alive"})

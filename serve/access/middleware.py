@@ -4,17 +4,18 @@ import json
 import logging
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from serve.access.body import check_body
 from serve.access.callers import Caller, Callers, apply_caller, ask_for_usage
 from serve.access.cors import is_preflight, preflight, with_origin
-from serve.access.errors import App, Message, Receive, Refusal, Send, error_response
+from serve.access.errors import App, Message, Receive, Refusal, Send, bad_field, error_response
 from serve.access.limits import Clock, Places
 from serve.access.reading import ClientLeft, check_headers, parse_object, read_body
 from serve.access.routes import GENERATING, WITH_CHOICES, find_route
 from serve.access.settings import AccessSettings
 from serve.policy import MARK_HEADER
+from serve.speculation.settings import CAP
 
 logger = logging.getLogger("serve.access")
 
@@ -35,13 +36,20 @@ class AccessMiddleware:
 
     In order: preflights, the key (401), the route (404), the scope (403), places (503), rates (429), the body (408,
     413, 415, 400). Websockets are refused; lifespan events pass. With `settings` None all but the probes is 503 until
-    `update` gives some.
+    `update` gives some. `keeps_caps()` says whether a request's cap on drafted tokens would be kept; else a request
+    with one is refused.
     """
 
     def __init__(
-        self, app: App, settings: AccessSettings | None, *, clock: Clock = time.monotonic, now: Clock = time.time
+        self,
+        app: App,
+        settings: AccessSettings | None,
+        *,
+        keeps_caps: Callable[[], bool] = lambda: True,
+        clock: Clock = time.monotonic,
+        now: Clock = time.time,
     ) -> None:
-        self._app, self._is_told = app, settings is not None
+        self._app, self._is_told, self._keeps_caps = app, settings is not None, keeps_caps
         self._settings = settings or AccessSettings()
         self._callers = Callers(self._settings, clock, now)
         self._places = Places()
@@ -120,6 +128,8 @@ class AccessMiddleware:
         raw = await read_body(receive, limit)
         body = parse_object(raw)
         check_body(body)
+        if body.get("vllm_xargs") and not self._keeps_caps():
+            raise bad_field("vllm_xargs", f"{CAP} would be ignored: this endpoint drafts without speculation.policy")
         if self._settings.log_requests:
             line.note(raw)
         is_changed = scope["path"] in GENERATING and apply_caller(body, caller)

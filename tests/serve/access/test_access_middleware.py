@@ -155,6 +155,18 @@ def test_without_settings_only_probes_are_answered():
     assert post(layer).status_code == 401 and post(layer, INFER).status_code == 200
 
 
+# --- caps on drafted tokens ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_a_cap_that_nobody_would_keep_is_refused(kept):
+    seen = Seen()
+    layer = AccessMiddleware(app_noting(seen), AccessSettings(), keeps_caps=lambda: kept)
+    reply = asyncio.run(ask(layer, "POST", PATH, json=CHAT | {"vllm_xargs": {"max_draft_tokens": 2}}))
+    assert reply.status_code == (200 if kept else 400) and len(seen.scopes) == kept
+    assert asyncio.run(ask(layer, "POST", PATH, json=CHAT)).status_code == 200
+
+
 # --- places ----------------------------------------------------------------------------------------------------------
 
 
