@@ -13,11 +13,12 @@ import numpy as np
 
 from pipeline.config import UserError
 
-KEY = "noisy_oracle"  # in additional_config: {"replies": file, "rate": 0 ... 1, "vocab": n, "seed": s}
+KEY = "noisy_oracle"  # in additional_config: {"replies": file, "vocab": n, "rate": 0 ... 1, "depth": d, "seed": s}
 
 
 class NoisyOracle:
-    """Proposes the next tokens of a known text, each right with probability `rate`, by place and not by luck.
+    """Proposes the next tokens of a known text, each right with probability `rate`, by place and not by luck, and none
+    right beyond the first `depth` of a draft.
 
     `replies` is a JSON list of whole texts (prompt and greedy reply, token ids). A text that is not in it gets no
     draft. Whether a place is wrong depends only on seed, text and place, so runs can be repeated.
@@ -26,10 +27,12 @@ class NoisyOracle:
     def __init__(self, vllm_config: Any) -> None:
         config = vllm_config.additional_config.get(KEY)
         if not config:
-            raise UserError(f"the noisy oracle needs additional_config.{KEY} with replies, rate and vocab")
+            raise UserError(f"the noisy oracle needs additional_config.{KEY} with replies and vocab")
         self.texts = [list(text) for text in json.loads(Path(config["replies"]).read_text(encoding="utf-8"))]
-        self.rate, self.vocab, self.seed = float(config["rate"]), int(config["vocab"]), int(config.get("seed", 0))
+        self.rate, self.seed = float(config.get("rate", 1)), int(config.get("seed", 0))
+        self.vocab = int(config["vocab"])
         self.k = int(vllm_config.speculative_config.num_speculative_tokens)
+        self.depth = int(config.get("depth", self.k))
 
     def propose(
         self,
@@ -49,7 +52,10 @@ class NoisyOracle:
         for index, known in enumerate(self.texts):
             if len(known) > len(text) and known[: len(text)] == text:
                 place = len(text)
-                return [self._noisy(index, at, token) for at, token in enumerate(known[place : place + self.k], place)]
+                known = known[place : place + self.k]
+                draft = [self._noisy(index, at, token) for at, token in enumerate(known, place)]
+                wrong = [(token + 1) % self.vocab for token in known]
+                return draft[: self.depth] + wrong[self.depth :]
         return []
 
     def _noisy(self, index: int, place: int, token: int) -> int:

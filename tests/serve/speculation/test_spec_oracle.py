@@ -8,10 +8,10 @@ from pipeline.config import UserError
 from serve.speculation.oracle import KEY, NoisyOracle
 
 
-def oracle(tmp_path, rate, texts, k=3):
+def oracle(tmp_path, rate, texts, k=3, **more):
     path = tmp_path / "replies.json"
     path.write_text(json.dumps(texts))
-    config = {KEY: {"replies": str(path), "rate": rate, "vocab": 50}}
+    config = {KEY: {"replies": str(path), "rate": rate, "vocab": 50, **more}}
     return NoisyOracle(
         SimpleNamespace(additional_config=config, speculative_config=SimpleNamespace(num_speculative_tokens=k))
     )
@@ -22,6 +22,11 @@ def test_it_knows_the_text(tmp_path):
     assert known.draft([1, 2]) == [3, 4, 5] and known.draft([1, 2, 3, 4]) == [5, 6]
     assert known.draft([1, 9]) == [9] and known.draft([7]) == [] and known.draft([1, 9, 9]) == []
     assert oracle(tmp_path, 0.0, [[1, 2, 3, 49]]).draft([1]) == [3, 4, 0]
+
+
+def test_beyond_its_depth_nothing_is_right(tmp_path):
+    known = oracle(tmp_path, 1.0, [[1, 2, 3, 4, 5]], k=4, depth=2)
+    assert known.draft([1]) == [2, 3, 5, 6] and known.draft([1, 2, 3, 4]) == [5]
 
 
 def test_its_mistakes_are_as_many_as_said_and_always_the_same(tmp_path):
