@@ -36,6 +36,11 @@ class LocalEngine:
         model = json.loads((self._folder / "config.json").read_text(encoding="utf-8"))
         check_levers(self._cfg, self._options.device, model=model)
         ModelFolder(self._folder).check_length(self._options.max_model_len)
+        self._arguments = {
+            name: value for name, value in engine_kwargs(self._options, self._cfg).items() if name not in FRONTEND
+        }
+        if "kv_transfer_config" in self._arguments:
+            raise UserError("kv.tiers and kv.transfer are the endpoint's; an engine of one's own does without them")
         self.who, self.counters = f"the engine of {self._folder.name}", counters
         self.can = Abilities()
         self._numbers = itertools.count()
@@ -63,9 +68,7 @@ class LocalEngine:
 
         from serve.inference.running import watch
 
-        wanted = engine_kwargs(self._options, self._cfg)
-        own = {name: value for name, value in wanted.items() if name not in FRONTEND}
-        config = AsyncEngineArgs(model=str(self._folder), **own).create_engine_config()
+        config = AsyncEngineArgs(model=str(self._folder), **self._arguments).create_engine_config()
         if self._options.device == "cpu":
             config.parallel_config.distributed_executor_backend = "uni"  # as the endpoint's engines
         return AsyncLLM.from_vllm_config(config, stat_loggers=[watch(self.counters)], disable_log_stats=True)

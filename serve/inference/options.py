@@ -36,4 +36,4 @@ def config_from(config: RunConfig | str | Path | None, options: Mapping[str, Any
         if overrides:
             raise UserError("give options in the config itself, or the config's file and options beside it")
         return config
-    return load_config(config, overrides)
+    return load_config(str(config) if config is not None else None, overrides)
