@@ -84,7 +84,8 @@ def report_text(report: Report) -> str:
         f"NRP share {_interval(found['nrp_share'], found['nrp_interval'])}",
         f"tokens: thinking {_shown(found['think_tokens_mean'], '.1f')}, answer "
         f"{_shown(found['answer_tokens_mean'], '.1f')}; a correct answer "
-        f"{_interval(found['tokens_per_correct'], found['tokens_per_correct_interval'], '.1f')}",
+        f"{_interval(found['tokens_per_correct'], found['tokens_per_correct_interval'], '.1f')}, a point of accuracy "
+        f"{_shown(found['tokens_per_point'], '.2f')}",
         "intervals: 95 %, drawn over problems; accuracy leaves out unknown verdicts "
         f"({_shown(found['unknown_rate'], '.1%')} of replies)",
         _row("pass@k", {k: _interval(f["value"], f["interval"]) for k, f in found["pass_at_k"].items()}),

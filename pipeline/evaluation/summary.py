@@ -21,8 +21,9 @@ class Summary:
     a response: thinking, the end-of-think tag, answer and EOS; `answer_tokens_mean` counts what follows the tag.
     `nrp_share`: necessary over all thinking tokens of right traces with a detected prefix (PNRP of arXiv 2509.25827,
     section 6); `detector_misses`: right traces without one, as a share of right traces. `tokens_per_correct`: all
-    tokens spent over right traces. Intervals are 95 % bootstrap over problems, since the samples of one problem do not
-    vary independently.
+    tokens spent over right traces. `tokens_per_point`: mean tokens over accuracy in points (0 to 100), None at 0 points
+    (OckBench, arXiv 2511.05722, calls it reasoning efficiency). Intervals are 95 % bootstrap over problems, since the
+    samples of one problem do not vary independently.
     """
 
     n: int
@@ -33,6 +34,7 @@ class Summary:
     answer_tokens_mean: float | None
     nrp_share: float | None
     tokens_per_correct: float | None
+    tokens_per_point: float | None
     truncated_rate: float | None
     unknown_rate: float | None
     detector_misses: float | None
@@ -112,16 +114,18 @@ def summarise(traces: Sequence[ScoredTrace], intervals: bool = True) -> Summary:
     lengths = problem_means(groups, lambda t: t.length)
     necessary, thinking = zip(*map(nrp_tokens, groups), strict=True) if groups else ((), ())
     spent, solved = [sum(t.length for t in g) for g in groups], [sum(bool(t.correct) for t in g) for g in groups]
+    accuracy = _mean(accuracies)
     interval = bootstrap if intervals else lambda *values: None
     return Summary(
         n=len(traces),
         problems=len(groups),
-        accuracy=_mean(accuracies),
+        accuracy=accuracy,
         tokens_mean=_mean(lengths),
         think_tokens_mean=_mean(problem_means(groups, lambda t: t.think_length)),
         answer_tokens_mean=_mean(problem_means(groups, lambda t: t.length - t.answer_start)),
         nrp_share=nrp_share(traces),
         tokens_per_correct=ratio(sum(spent), len(right)),
+        tokens_per_point=ratio(fmean(lengths), 100 * accuracy) if accuracy else None,
         truncated_rate=share(traces, lambda t: t.trace.stop is Stop.LENGTH),
         unknown_rate=share(traces, lambda t: t.correct is None),
         detector_misses=share(right, lambda t: t.prefix_length is None),

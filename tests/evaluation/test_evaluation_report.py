@@ -101,6 +101,7 @@ def test_text_shows_unknown_beside_accuracy_and_every_figure():
     for part in (
         "accuracy (pass@1) 0.500 [",
         "unknown verdicts (20.0% of replies)",
+        "a point of accuracy 0.60",
         "pass@k: 1: 0.500",
         "accuracy cut after tokens: 10: ",
         "AES against the base: 0.000",

@@ -34,6 +34,7 @@ def test_by_hand():
     assert found.answer_tokens_mean == ((10 - 9) + (20 - 13) + (6 - 5) + 0 + (4 - 3)) / 5
     assert found.nrp_share == (4 + 12) / (8 + 12)
     assert found.tokens_per_correct == 70 / 3
+    assert found.tokens_per_point == (70 / 5) / 75
     assert found.truncated_rate == 1 / 5
     assert found.detector_misses == 1 / 3
     low, high = found.tokens_interval
@@ -73,6 +74,7 @@ def test_nothing_at_all():
 def test_nothing_right():
     found = summarise([scored(False), scored(None)])
     assert (found.accuracy, found.nrp_share, found.tokens_per_correct, found.detector_misses) == (0, None, None, None)
+    assert found.tokens_per_point is None
 
 
 def test_nothing_known():
