@@ -221,20 +221,27 @@ def test_damaged_snapshot_is_refused_and_the_old_version_serves(dashboard, endpo
 
 
 def test_mode_keep_marks_replies_that_ran_across_the_swap(dashboard, endpoint, snapshots):
-    async def run(target):
-        async with httpx.AsyncClient(timeout=120) as http:
-            running = [asyncio.create_task(streamed(http, endpoint.url, max_tokens=450)) for _ in range(8)]
-            await asyncio.to_thread(until_inside, dashboard, 8)
-            await asyncio.to_thread(swap, dashboard, target, mode="keep")
-            return await asyncio.gather(*running)
+    async def client_of(http, over):
+        replies = [await streamed(http, endpoint.url, max_tokens=450)]
+        while not over.is_set():
+            replies.append(await streamed(http, endpoint.url, max_tokens=450))
+        return replies
 
-    old, new = snapshots[2], snapshots[3]
-    for _ in range(6):  # a fast machine may finish every reply before the swap arrives
-        across = f"{mark(old)}+{mark(new)}"
-        replies = asyncio.run(run(new))
-        for marks, header, tokens in replies:
-            assert marks in ({mark(old)}, {mark(old), across}) and header == mark(old) and tokens == 450
-        if any(across in marks for marks, _, _ in replies):
-            return
-        old, new = new, old
-    pytest.fail("no reply ran across any of six swaps")
+    async def load():
+        over = asyncio.Event()
+        async with httpx.AsyncClient(timeout=120) as http:
+            clients = [asyncio.create_task(client_of(http, over)) for _ in range(8)]
+            try:
+                await asyncio.to_thread(until_inside, dashboard, 1)
+                await asyncio.to_thread(swap, dashboard, snapshots[3], mode="keep")
+            finally:
+                over.set()
+            return [reply for replies in await asyncio.gather(*clients) for reply in replies]
+
+    old, new = mark(snapshots[2]), mark(snapshots[3])
+    across = f"{old}+{new}"
+    replies = asyncio.run(load())
+    for marks, header, tokens in replies:
+        assert (header == old and marks in ({old}, {old, across})) or (header == new and marks == {new})
+        assert tokens == 450
+    assert any(across in marks for marks, _, _ in replies)
