@@ -20,8 +20,11 @@ from vllm.distributed.weight_transfer.factory import WeightTransferEngineFactory
 from vllm.model_executor.layers.vocab_parallel_embedding import ParallelLMHead
 from vllm.model_executor.model_loader.reload import finalize_layerwise_reload, initialize_layerwise_reload
 
+from pipeline.engine.cpu_sampling import repair
 from pipeline.weights import WEIGHTS_NAME, Manifest, SnapshotError, read_manifest, read_tensors
 from pipeline.weights.tensors import read_header
+
+repair()  # every engine's worker imports this file
 
 Identity = dict[str, str | int]
 BACKEND = "folder"

@@ -7,6 +7,7 @@ import sys
 from functools import cache
 
 from pipeline.config import ROOT
+from pipeline.engine.options import WORKER_EXTENSION
 
 MODEL = ROOT / "infra" / "models" / "tiny"
 VOCAB = 301
@@ -51,6 +52,7 @@ def run(folder, params, **engine):
         "kv_cache_memory_bytes": 64 << 20,
         "enable_prefix_caching": False,
         "async_scheduling": False,
+        "worker_extension_cls": WORKER_EXTENSION,
     }
     job, answer = folder / "job.json", folder / "answer.json"
     job.write_text(json.dumps({"engine": shared | engine, "prompts": PROMPTS, "params": params}))
