@@ -1,6 +1,11 @@
-"""Counters of the engine's process for Prometheus, read when they are asked for."""
+"""Counters of the engine's process, read when they are asked for: by Prometheus there, or as a file.
 
+vLLM keeps an endpoint's scheduler in a process of its own, which nobody scrapes; the file is how they get out of it.
+"""
+
+import json
 from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 
 from prometheus_client import REGISTRY
 from prometheus_client.core import CounterMetricFamily
@@ -28,3 +33,12 @@ def publish(name: str, read: Read, label: str = "event") -> None:
         REGISTRY.unregister(_published.pop(name))
     _published[name] = _Figures(name, label, read)
     REGISTRY.register(_published[name])
+
+
+def write_figures(path: str | Path) -> None:
+    """All that is published in this process as JSON, {name: {key: value}}; whole or not at all. OSError where the file
+    cannot be written."""
+    told = {name: {str(key): value for key, value in dict(one.read()).items()} for name, one in _published.items()}
+    part = Path(f"{path}.part")
+    part.write_text(json.dumps(told, indent=1) + "\n", encoding="utf-8")
+    part.replace(path)

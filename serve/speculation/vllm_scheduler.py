@@ -18,10 +18,10 @@ from vllm.v1.request import Request
 
 from pipeline.config import UserError
 from serve.speculation.controller import Live, Order, Verified
-from serve.speculation.figures import publish
+from serve.speculation.figures import publish, write_figures
 from serve.speculation.settings import KEY, Settings, cap_of
 
-SAVE_EVERY = 500  # settled steps
+SAVE_EVERY = 200  # settled steps
 
 
 class _Flight:
@@ -50,7 +50,7 @@ class AdaptiveScheduler(Scheduler):
             raise UserError("adaptive draft lengths do not work with pipeline_parallel_size above 1; set it to 1")
         self.speculation = Settings.from_config(vllm_config.additional_config.get(KEY, {}))
         self.controller = self.speculation.controller(self.num_spec_tokens)
-        self.faults = {"bad_caps": 0, "lost_flights": 0, "memory_errors": 0}
+        self.faults = {"bad_caps": 0, "lost_flights": 0, "save_errors": 0}
         self._order: Order | None = None  # whose drafts the next step verifies
         self._drafting: set[str] = set()  # requests that the last step ran, and so drafted for
         self._flights: deque[_Flight] = deque()
@@ -93,11 +93,14 @@ class AdaptiveScheduler(Scheduler):
         super().shutdown()
 
     def _save(self) -> None:
-        """Keeps what the policy learned: at the end, and now and then, as a replica may be ended without notice."""
+        """Keeps what the policy learned, and the counters beside its log: at the end, and now and then, as a replica
+        may be ended without notice."""
         try:
             self.speculation.save(self.controller)
+            if self.speculation.log is not None:
+                write_figures(f"{self.speculation.log}.figures.json")
         except OSError:  # a full disk must not stop the engine
-            self.faults["memory_errors"] += 1
+            self.faults["save_errors"] += 1
 
     def _landed(self, output: SchedulerOutput) -> _Flight | None:
         """The flight of a step's output; flights before it never came back and are counted."""

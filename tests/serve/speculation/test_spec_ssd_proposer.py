@@ -1,5 +1,6 @@
 """The asynchronous proposer without an engine: what it looks up, what it falls back to, and what its thread drops."""
 
+import json
 import random
 import threading
 from types import SimpleNamespace
@@ -12,7 +13,7 @@ from prometheus_client import REGISTRY
 
 from pipeline.config import UserError
 from serve.speculation.drafters import LONGEST, TextDrafter
-from serve.speculation.figures import publish
+from serve.speculation.figures import publish, write_figures
 from serve.speculation.preparing import Preparer
 from serve.speculation.ssd_proposer import BranchingProposer
 from serve.speculation.ssd_settings import KEY, SsdSettings
@@ -164,10 +165,12 @@ def test_settings_are_checked():
             SsdSettings(**bad)
 
 
-def test_figures_are_read_when_asked_for_and_follow_the_latest_engine():
+def test_figures_are_read_when_asked_for_and_follow_the_latest_engine(tmp_path):
     counts = {"hits": 1}
     publish("spec_test", lambda: counts)
     counts["hits"] = 5
     assert REGISTRY.get_sample_value("spec_test_total", {"event": "hits"}) == 5
     publish("spec_test", lambda: {"hits": 2})
     assert REGISTRY.get_sample_value("spec_test_total", {"event": "hits"}) == 2
+    write_figures(tmp_path / "f.json")
+    assert json.loads((tmp_path / "f.json").read_text())["spec_test"] == {"hits": 2}

@@ -1,6 +1,7 @@
 """The adapter's own bookkeeping over a stand-in for vLLM's scheduler: orders, caps, settlement, preemption."""
 
 import importlib
+import json
 import sys
 from dataclasses import dataclass
 from types import ModuleType, SimpleNamespace
@@ -156,10 +157,29 @@ def test_lost_outputs_are_counted_and_empty_steps_pass(adapter):
     assert scheduler.faults["lost_flights"] == 1
 
 
-def test_memory_is_saved_at_the_end(adapter, tmp_path):
-    scheduler = adapter.AdaptiveScheduler(config(memory=str(tmp_path / "m.json")))
+def test_memory_and_counters_are_saved_at_the_end(adapter, tmp_path):
+    scheduler = adapter.AdaptiveScheduler(config(memory=str(tmp_path / "m.json"), log=str(tmp_path / "d.jsonl")))
+    add(scheduler, Request("a"))
+    step(scheduler)
     scheduler.shutdown()
     assert scheduler.closed and (tmp_path / "m.json").exists()
+    told = json.loads((tmp_path / "d.jsonl.figures.json").read_text())
+    assert told["speculation_policy_orders"] == {"0": 0, "1": 0, "2": 0, "3": 1, "4": 0}
+    assert told["speculation_policy_faults"]["save_errors"] == 0
+
+
+def test_memory_is_saved_now_and_then_and_a_full_disk_is_counted(adapter, tmp_path, monkeypatch):
+    monkeypatch.setattr(adapter, "SAVE_EVERY", 2)
+    scheduler = adapter.AdaptiveScheduler(config(memory=str(tmp_path / "m.json")))
+    add(scheduler, Request("a"))
+    for _ in range(3):
+        step(scheduler)
+    assert (tmp_path / "m.json").exists() and scheduler.faults["save_errors"] == 0
+    (tmp_path / "m.json").unlink()
+    (tmp_path / "m.json").mkdir()
+    (tmp_path / "m.json" / "x").touch()
+    step(scheduler), step(scheduler)
+    assert scheduler.faults["save_errors"] == 1
 
 
 @pytest.mark.parametrize(("keys", "text"), [({"plain": True}, "data_parallel_size"), ({"stages": 2}, "pipeline")])
