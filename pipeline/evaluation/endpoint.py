@@ -3,7 +3,7 @@
 import asyncio
 import os
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from pipeline.config import Evaluation
@@ -73,13 +73,23 @@ def to_trace(problem: Problem, sample: int, reply: dict) -> Trace:
 class EndpointClient:
     """A thin asynchronous client that never retries, so that every failure is seen and counted.
 
-    `marks` counts usable replies by the mark of their weights (`v<version>-<digest>`), in order of appearance.
+    `marks` counts usable replies by the mark of their weights (`v<version>-<digest>`), in order of appearance. `extra`
+    goes into the body of every request.
     """
 
-    def __init__(self, base_url: str, model: str, options: Evaluation, max_tokens: int, suffix: str = "") -> None:
+    def __init__(
+        self,
+        base_url: str,
+        model: str,
+        options: Evaluation,
+        max_tokens: int,
+        suffix: str = "",
+        extra: Mapping[str, object] | None = None,
+    ) -> None:
         from openai import AsyncOpenAI
 
         self.model, self.options, self.max_tokens, self.suffix = model, options, max_tokens, suffix
+        self.extra = {**(extra or {}), "return_token_ids": True}
         self.marks: Counter[str] = Counter()
         self.client = AsyncOpenAI(
             base_url=f"{base_url.rstrip('/')}/v1",
@@ -101,7 +111,7 @@ class EndpointClient:
             temperature=self.options.temperature,
             top_p=self.options.top_p,
             seed=sample_seed(f"{problem.id}/{sample}", 0, seed),
-            extra_body={"return_token_ids": True},
+            extra_body=self.extra,
         )
         trace, mark = to_trace(problem, sample, reply.model_dump()), str(reply.system_fingerprint)
         self.marks[mark] += 1

@@ -72,7 +72,7 @@ def test_replies_that_cannot_be_used(changes, reason):
         to_trace(PROBLEM, 0, reply(**changes))
 
 
-def ask_all(handler, problems=(PROBLEM,), on_done=lambda count: None, **options):
+def ask_all(handler, problems=(PROBLEM,), on_done=lambda count: None, extra=None, **options):
     """All replies through `handler(body) -> httpx.Response` in place of a server, and the bodies sent."""
     sent, headers = [], []
 
@@ -82,7 +82,7 @@ def ask_all(handler, problems=(PROBLEM,), on_done=lambda count: None, **options)
         return await handler(sent[-1])
 
     async def run():
-        client = EndpointClient("http://endpoint:8000/", "policy", Evaluation(**options), 64)
+        client = EndpointClient("http://endpoint:8000/", "policy", Evaluation(**options), 64, extra=extra)
         mock = httpx.AsyncClient(transport=httpx.MockTransport(answer))
         client.client = client.client.with_options(http_client=mock)
         try:
@@ -108,6 +108,8 @@ def test_what_is_sent():
         assert body["messages"] == [{"role": "user", "content": "What is 4 + 3?"}]
         assert (body["model"], body["max_tokens"], body["temperature"], body["top_p"]) == ("policy", 64, 0.6, 0.9)
         assert body["return_token_ids"] is True
+    body = ask_all(fine, extra={"thinking_token_budget": 0})[1][0]
+    assert body["thinking_token_budget"] == 0 and body["return_token_ids"] is True
     assert {body["seed"] for body in sent} == {sample_seed(f"p/{sample}", 0, 9) for sample in (0, 1)}
 
 
