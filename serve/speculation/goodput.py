@@ -86,8 +86,9 @@ class Goodput(_Estimating):
     def _learn(self, k: int, asked: Sequence[int], emitted: Sequence[int], cost: float, state: State) -> None:
         super()._learn(k, asked, emitted, cost, state)
         if k > self.chosen[state.phase] >= 0:
-            accepted, tries = map(sum, zip(*map(examined, asked, emitted), strict=True))
-            if tries and accepted / tries > self.estimates[state.phase].rates()[k - 1]:
+            # Only the token beyond the best length was in question; those before it are accepted anyway.
+            reached = [accepted >= k for accepted, tries in map(examined, asked, emitted) if tries >= k]
+            if reached and sum(reached) / len(reached) > self.estimates[state.phase].rates()[k - 1]:
                 self.unprobed[state.phase] = self.probe_every  # promising: look again at once
 
     def _memory(self) -> dict[str, Any]:

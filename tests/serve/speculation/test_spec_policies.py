@@ -191,3 +191,14 @@ def test_bad_calls():
             chosen.observe(2, emitted, cost, asked=asked)
     with pytest.raises(UserError, match="static"):
         policy("ucb").load_state_dict(chosen.state_dict())
+
+
+def test_a_probe_is_judged_by_the_token_it_adds():
+    """Two tokens are always right and the third never: after a probe at 3 the length is 2 until the next one."""
+    policy = Goodput(4, CostModel(draft_fixed=0.1), probe_every=20)
+    chosen = []
+    for _ in range(80):
+        k = policy.decide(State(batch=4, k_max=4))
+        policy.observe(k, [1 + min(k, 2)] * 4, CostModel(draft_fixed=0.1).step(4, k))
+        chosen.append(k)
+    assert chosen[20:].count(2) >= 0.9 * len(chosen[20:]) and 3 in chosen[20:]
