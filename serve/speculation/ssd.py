@@ -1,4 +1,4 @@
-"""Speculative speculative decoding: what it would gain, computed and simulated. No engine runs it.
+"""Speculative speculative decoding: what it would gain, computed and simulated. The engine runs `ssd_proposer.py`.
 
 After "Speculative Speculative Decoding" (Saguaro, arXiv 2603.03251): while the target verifies a draft, the drafter, on
 hardware of its own, prepares the next draft for the likely outcomes (so many tokens accepted, this token added). If
