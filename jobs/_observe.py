@@ -13,9 +13,8 @@ import httpx
 
 from pipeline.config import UserError
 from serve import InferenceOptimizer
-from serve.inference.endpoint import EndpointError
 from serve.inference.request import Message, messages_of
-from serve.inference.result import InferenceResult
+from serve.inference.result import InferenceFailed, InferenceResult
 from serve.observation.figures import finished
 from serve.observation.samples import Sample, read_sample
 
@@ -141,7 +140,7 @@ async def _one(optimizer: InferenceOptimizer, observed: Observed, row: Row) -> N
     observed.sent.append(row)
     try:
         observed.replies[number] = await optimizer.infer(list(row.messages), max_tokens=row.max_tokens)
-    except (EndpointError, TimeoutError) as error:
+    except (InferenceFailed, TimeoutError) as error:
         observed.failures.append(str(error))
 
 

@@ -7,8 +7,9 @@ from pipeline.engine.options import CPU_BATCHED_TOKENS, Device, EngineOptions
 from serve.lever_checks import check_levers, refusals, sampling_refusals
 from serve.speculation.from_config import speculation_args
 
-# Options of a rollout engine that an endpoint does without: it takes text, and samples as the model folder says.
-ROLLOUT_ONLY = ("model", "skip_tokenizer_init", "logprobs_mode", "generation_config")
+# Options of a rollout engine that an endpoint does without: it takes text, samples as the model folder says, and tells
+# Prometheus its figures.
+ROLLOUT_ONLY = ("model", "skip_tokenizer_init", "logprobs_mode", "generation_config", "disable_log_stats")
 SECTIONS = ("kv", "batching", "admission", "speculation", "quant", "reasoning")
 
 __all__ = [

@@ -37,7 +37,10 @@ class HotSwapServer(LLMServer):
     async def __init__(
         self, llm_config: LLMConfig, *, drain_s: float = 60.0, parity_limit: float | None = None, **options: Any
     ) -> None:
+        from serve.reasoning_count import count_unopened_thinking
+
         bind_to_node()
+        count_unopened_thinking()
         self._started_with = llm_config.model_loading_config.model_source
         self._asked = dict(llm_config.engine_kwargs)
         self._rank = 0

@@ -9,15 +9,11 @@ import httpx
 
 from pipeline.config import UserError
 from serve.inference.request import CAP, Abilities, Ask, abilities
-from serve.inference.result import Phase, Usage, acceptance_of
+from serve.inference.result import InferenceFailed, Phase, Usage, acceptance_of
 
 CHAT, MODELS, EFFECTIVE = "/v1/chat/completions", "/v1/models", "/admin/effective-config"
 CONNECT_S = 10.0
 WRONG = (400, 401, 403, 404, 413, 422)  # what another try would not mend
-
-
-class EndpointError(RuntimeError):
-    """The endpoint gave no usable reply, now; the same request may succeed later."""
 
 
 class RemoteEngine:
@@ -78,7 +74,7 @@ class RemoteEngine:
     async def replies(self, ask: Ask) -> AsyncIterator[tuple[Phase, str] | Usage]:
         """As `LocalEngine.replies`; leaving the iterator closes the connection, on which the endpoint aborts.
 
-        UserError for what the endpoint refuses, EndpointError for what it fails at.
+        UserError for what the endpoint refuses, InferenceFailed for what it fails at.
         """
         reading, done = _Reading(), False
         try:
@@ -90,11 +86,11 @@ class RemoteEngine:
                         for part in reading.parts(json.loads(line.removeprefix("data: "))):
                             yield part
         except httpx.TransportError as error:
-            raise EndpointError(f"{self.who} broke the connection off ({type(error).__name__}: {error})") from error
+            raise InferenceFailed(f"{self.who} broke the connection off ({type(error).__name__}: {error})") from error
         finally:
             self.counters["aborted"] += not done
         if not done or reading.usage is None:
-            raise EndpointError(f"{self.who} ended its reply before it was whole; ask again")
+            raise InferenceFailed(f"{self.who} ended its reply before it was whole; ask again")
         yield reading.result()
 
     async def _check(self, response: httpx.Response) -> None:
@@ -105,7 +101,7 @@ class RemoteEngine:
             text = json.loads(text)["error"]["message"]
         except (ValueError, KeyError, TypeError):
             text = text[:300]
-        kind = UserError if response.status_code in WRONG else EndpointError
+        kind = UserError if response.status_code in WRONG else InferenceFailed
         raise kind(f"{self.who} answers {response.status_code}: {text}")
 
     def _body(self, ask: Ask) -> dict[str, Any]:
@@ -139,7 +135,7 @@ class _Reading:
 
     def parts(self, event: dict[str, Any]) -> list[tuple[Phase, str]]:
         if "error" in event:
-            raise EndpointError(f"the endpoint ended the reply: {event['error'].get('message', event['error'])}")
+            raise InferenceFailed(f"the endpoint ended the reply: {event['error'].get('message', event['error'])}")
         self._weights = event.get("system_fingerprint") or self._weights
         self.usage = event.get("usage") or self.usage
         self._drafts = (event.get("metrics") or {}).get("speculative_decoding") or self._drafts

@@ -17,7 +17,7 @@ from pipeline.evaluation.model import folder_digest
 from pipeline.weights import MANIFEST_NAME, read_manifest
 from serve.engine_config import FRONTEND, effective_engine
 from serve.inference.request import CAP, Abilities, Ask, abilities
-from serve.inference.result import Phase, Usage, acceptance_of
+from serve.inference.result import InferenceFailed, Phase, Usage, acceptance_of
 from serve.inference.thinking_marks import ThinkingMarks
 from serve.levers import check_levers, engine_kwargs
 from serve.policy import fingerprint
@@ -74,7 +74,22 @@ class LocalEngine:
         return AsyncLLM.from_vllm_config(config, stat_loggers=[watch(self.counters)], disable_log_stats=True)
 
     async def replies(self, ask: Ask) -> AsyncIterator[tuple[Phase, str] | Usage]:
-        """The reply's text by phase, as it comes, and at last its `Usage`. Leaving the iterator aborts the request."""
+        """The reply's text by phase, as it comes, and at last its `Usage`. Leaving the iterator aborts the request.
+
+        UserError for what vLLM refuses, InferenceFailed for what it fails at (a full queue, a dead engine).
+        """
+        from vllm.exceptions import VLLMClientError, VLLMError
+
+        try:
+            async with aclosing(self._parts(ask)) as parts:
+                async for part in parts:
+                    yield part
+        except VLLMClientError as error:
+            raise UserError(str(error)) from error
+        except VLLMError as error:
+            raise InferenceFailed(f"{self.who} gave no whole reply: {error}") from error
+
+    async def _parts(self, ask: Ask) -> AsyncIterator[tuple[Phase, str] | Usage]:
         prompt = self._prompt(ask)
         params, parting = self._params(ask, len(prompt)), self._marks.parting(prompt)
         token_ids, last = [], None
@@ -118,11 +133,8 @@ class LocalEngine:
         }
         usual = self._engine.model_config.get_diff_sampling_param()
         chosen = usual | {name: value for name, value in given.items() if value is not None}
-        try:
-            # Marks must be seen, and may be special tokens; the end of the sequence is never in the text.
-            return SamplingParams(output_kind=RequestOutputKind.DELTA, skip_special_tokens=False, **chosen)
-        except ValueError as error:
-            raise UserError(str(error)) from error
+        # Marks must be seen, and may be special tokens; the end of the sequence is never in the text.
+        return SamplingParams(output_kind=RequestOutputKind.DELTA, skip_special_tokens=False, **chosen)
 
     def _usage(self, prompt: Sequence[int], token_ids: Sequence[int], output: Any) -> Usage:
         reasoning = self._marks.reasoning_tokens(prompt, token_ids)

@@ -7,6 +7,10 @@ from typing import Any, Literal
 Phase = Literal["reasoning", "answer"]
 
 
+class InferenceFailed(RuntimeError):
+    """The engine gave no whole reply, now; the same request may succeed later."""
+
+
 @dataclass(frozen=True)
 class Acceptance:
     """Tokens drafted for one request, and how many of them its model accepted."""

@@ -1,12 +1,18 @@
 """OpenAI's own client against a real endpoint of the shipped model."""
 
+import asyncio
 import json
 
+import httpx
 import openai
 import pytest
 
+from pipeline.config import UserError
+from serve import InferenceOptimizer
 from serve import client as endpoint_client
 from serve.access import AccessSettings
+from serve.observation.samples import read_sample
+from serve.token_counters import PHASES
 from tests.serve.access.fake_app import ADMIN, INFER, KEYS
 from tests.serve.live_endpoint import shipped_model
 
@@ -178,3 +184,44 @@ def test_keys_and_rates_become_the_clients_own_errors(endpoint, monkeypatch):
         assert int(caught.value.response.headers["retry-after"]) >= 1
     finally:
         endpoint_client.set_access(endpoint.dashboard, AccessSettings().to_config(), 60)
+
+
+def test_tokens_are_counted_by_phase(endpoint, ai):
+    before = told(endpoint)
+    usage = chat(ai).usage
+    for event in chat(ai, stream=True):  # a stream tells Prometheus what it does not tell this client
+        assert event.usage is None
+    thought = usage.completion_tokens_details.reasoning_tokens
+    assert 0 < thought < usage.completion_tokens
+    added = {name: now - before[name] for name, now in told(endpoint).items()}
+    assert added["prompt"] == 2 * usage.prompt_tokens and added["reasoning"] > thought
+    assert sum(added[name] for name in ("reasoning", "answer")) == added["generated"]
+
+
+def told(endpoint):
+    page = httpx.get(f"{endpoint.url}/metrics", timeout=60, trust_env=False).text
+    values = read_sample(page, 0).values
+    found = {"generated": values["vllm:generation_tokens_total"]}
+    for line in page.splitlines():
+        if line.startswith("decs_tokens_total{phase="):
+            found[line.split('"')[1]] = float(line.split()[-1])
+    return dict.fromkeys(PHASES, 0.0) | found
+
+
+def test_inferences_from_python(endpoint):
+    async def asked():
+        async with InferenceOptimizer(base_url=endpoint.url) as optimizer:
+            results = await asyncio.gather(
+                *(optimizer.infer("3 + 4 = ?", thinking_budget=BUDGET, seed=seed) for seed in range(4))
+            )
+            for lever, why in (({"use_speculative": True}, "drafts nothing"), ({"priority": 1}, "first come")):
+                with pytest.raises(UserError, match=why):
+                    await optimizer.infer("3 + 4 = ?", **lever)
+            with pytest.raises(TimeoutError, match="the endpoint http"):
+                await optimizer.infer("3 + 4 = ?", timeout_s=0.001)
+            return results
+
+    for result in asyncio.run(asked()):
+        assert 0 < result.reasoning_tokens <= BUDGET + 1 and result.reasoning
+        assert result.answer_tokens > 0 and result.acceptance is None and result.weights.startswith("v0-")
+        assert result.effective["thinking_budget"] == BUDGET and result.effective["speculative"] is False

@@ -9,8 +9,8 @@ import pytest
 
 from pipeline.config import UserError
 from serve import InferenceOptimizer
-from serve.inference.endpoint import EndpointError, RemoteEngine
-from serve.inference.result import Acceptance
+from serve.inference.endpoint import RemoteEngine
+from serve.inference.result import Acceptance, InferenceFailed
 from serve.speculation.settings import SCHEDULER
 
 DRAFTS = {"num_draft_tokens": 8, "num_accepted_draft_tokens": 6}
@@ -117,9 +117,9 @@ def test_levers_of_an_endpoint_that_does_not_tell_are_refused():
     ("server", "error", "part"),
     [
         (Server(status=400), UserError, "the endpoint http://there answers 400: not now"),
-        (Server(status=503), EndpointError, "answers 503: not now"),
-        (Server(WHOLE[:3], done=False), EndpointError, "ended its reply before it was whole"),
-        (Server([*WHOLE[:2], {"error": {"message": "engine died"}}]), EndpointError, "engine died"),
+        (Server(status=503), InferenceFailed, "answers 503: not now"),
+        (Server(WHOLE[:3], done=False), InferenceFailed, "ended its reply before it was whole"),
+        (Server([*WHOLE[:2], {"error": {"message": "engine died"}}]), InferenceFailed, "engine died"),
         (Server(models=("a", "b")), UserError, "serves a, b, not None"),
     ],
 )
