@@ -66,6 +66,18 @@ def test_entry_against_the_installed_vllm(option):
         assert option.name not in class_fields("SamplingParams") | config_fields()
 
 
+def test_eager_mode_is_no_option_here():
+    with pytest.raises(UserError) as caught:
+        load_config(None, ["engine.enforce_eager=true"])
+    assert "it is set on CPU, where compiling gains nothing, and left off on a GPU" in str(caught.value)
+
+
+def test_data_parallelism_is_replicas_here():
+    with pytest.raises(UserError) as caught:
+        load_config(None, ["engine.data_parallel_size=2", "speculation={method: ngram, k_max: 4, table: [[1, 4, 4]]}"])
+    assert "set serve.replicas" in str(caught.value) and "draft lengths that change" in str(caught.value)
+
+
 def test_the_page_is_current():
     assert (ROOT / "docs/serving_options.md").read_text(encoding="utf-8") == page()
 

@@ -186,6 +186,39 @@ def test_what_fits_is_at_most_the_longest(pool, context, budget):
     assert pool.blocks_per_request(context) <= pool.blocks_per_request(context + 1)
 
 
+def _specs(layout, block_size):
+    """vLLM's description of each layer."""
+    import torch
+    from vllm.v1.kv_cache_interface import FullAttentionSpec, MLAAttentionSpec, SlidingWindowSpec
+
+    keys = {"block_size": block_size, "num_kv_heads": layout.kv_heads, "dtype": torch.bfloat16}
+    if layout.mla:
+        return {f"full.{i}": MLAAttentionSpec(**keys, head_size=layout.values) for i in range(layout.full)}
+    keys["head_size"] = layout.values // 2
+    specs = {f"full.{i}": FullAttentionSpec(**keys) for i in range(layout.full)}
+    return specs | {f"win.{i}": SlidingWindowSpec(**keys, sliding_window=layout.window) for i in range(layout.windowed)}
+
+
+def _vllm_config(context, step):
+    """What vLLM's accounting reads of its config."""
+    from vllm.v1.kv_cache_layout import KVCacheLayout
+
+    return SimpleNamespace(
+        model_config=SimpleNamespace(max_model_len=context, original_max_model_len=context),
+        parallel_config=SimpleNamespace(decode_context_parallel_size=1, tensor_parallel_size=1),
+        scheduler_config=SimpleNamespace(disable_hybrid_kv_cache_manager=False),
+        cache_config=SimpleNamespace(
+            num_gpu_blocks_override=None,
+            prefix_cache_retention_interval=0,
+            get_resolved_kv_cache_layout=lambda: KVCacheLayout.LBHNC,
+        ),
+        attention_config=SimpleNamespace(hisparse_config=None),
+        speculative_config=None,
+        num_prefill_lookahead_tokens=0,
+        max_in_flight_tokens=step,
+    )
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("context", [500, 4096])
 @pytest.mark.parametrize(
@@ -203,33 +236,10 @@ def test_what_fits_is_at_most_the_longest(pool, context, budget):
 )
 def test_vllm_counts_the_same(layout, context):
     """vLLM's own functions on the same layers; imports vLLM, starts no engine."""
-    import torch
     from vllm.v1.core.kv_cache_utils import get_kv_cache_capacity, get_kv_cache_configs
-    from vllm.v1.kv_cache_interface import FullAttentionSpec, MLAAttentionSpec, SlidingWindowSpec
-    from vllm.v1.kv_cache_layout import KVCacheLayout
 
     step, budget = 256, 2 << 30
-    keys = {"block_size": 32, "num_kv_heads": layout.kv_heads, "dtype": torch.bfloat16}
-    if layout.mla:
-        specs = {f"full.{i}": MLAAttentionSpec(**keys, head_size=layout.values) for i in range(layout.full)}
-    else:
-        keys["head_size"] = layout.values // 2
-        specs = {f"full.{i}": FullAttentionSpec(**keys) for i in range(layout.full)}
-        specs |= {f"win.{i}": SlidingWindowSpec(**keys, sliding_window=layout.window) for i in range(layout.windowed)}
-    config = SimpleNamespace(
-        model_config=SimpleNamespace(max_model_len=context, original_max_model_len=context),
-        parallel_config=SimpleNamespace(decode_context_parallel_size=1, tensor_parallel_size=1),
-        scheduler_config=SimpleNamespace(disable_hybrid_kv_cache_manager=False),
-        cache_config=SimpleNamespace(
-            num_gpu_blocks_override=None,
-            prefix_cache_retention_interval=0,
-            get_resolved_kv_cache_layout=lambda: KVCacheLayout.LBHNC,
-        ),
-        attention_config=SimpleNamespace(hisparse_config=None),
-        speculative_config=None,
-        num_prefill_lookahead_tokens=0,
-        max_in_flight_tokens=step,
-    )
+    specs, config = _specs(layout, 32), _vllm_config(context, step)
     plan = kv_plan(Pool(layout, 32, "bfloat16", step_tokens=step), context, budget)
     (found,) = get_kv_cache_configs(config, [specs], [budget])
     assert (found.num_blocks, *get_kv_cache_capacity(config, found)) == (
@@ -240,3 +250,21 @@ def test_vllm_counts_the_same(layout, context):
     get_kv_cache_configs(config, [specs], [plan.needed_bytes])
     with pytest.raises(ValueError, match="To serve at least one request"):
         get_kv_cache_configs(config, [specs], [plan.needed_bytes - 1])
+
+
+@pytest.mark.slow
+def test_one_page_size_for_windowed_and_full_layers_holds_more():
+    """Two kinds of layers become groups with pages of one size; without groups all layers keep the whole context."""
+    from vllm.v1.core.kv_cache_utils import get_kv_cache_capacity, get_kv_cache_configs
+
+    layout, context, budget = KvLayout(2, 10, 300, 4, 64), 4096, 1 << 30
+    specs = _specs(layout, 32)
+    (apart,) = get_kv_cache_configs(_vllm_config(context, 256), [specs], [budget])
+    assert len(apart.kv_cache_groups) == 6  # one of two full layers, five of two windowed ones
+    assert len({group.kv_cache_spec.page_size_bytes for group in apart.kv_cache_groups}) == 1
+    alike = _vllm_config(context, 256)
+    alike.scheduler_config.disable_hybrid_kv_cache_manager = True
+    (together,) = get_kv_cache_configs(alike, [_specs(layout, 32)], [budget])
+    assert len(together.kv_cache_groups) == 1
+    capacity = [get_kv_cache_capacity(alike, found)[0] for found in (apart, together)]
+    assert capacity[0] > 3 * capacity[1]

@@ -1,0 +1,76 @@
+"""What the levers do on a GPU, where a CPU cannot tell. `-m gpu`; GPU_TEST_MODEL names a model folder. Not yet run."""
+
+import os
+from statistics import median
+
+import pytest
+
+from pipeline.config import ROOT, load_config
+from pipeline.engine.blocks.rules import RULES
+from tests.gpu.gpu_engine import run
+
+pytestmark = [pytest.mark.gpu, pytest.mark.timeout(3600)]
+
+PROMPTS = [[10 + (i * 7 + n * 31) % 80 for i in range(200)] for n in range(8)]
+CACHE = f"engine.kv_cache_bytes={1 << 30}"
+
+
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory):
+    """bfloat16 all through."""
+    ran = run(tmp_path_factory.mktemp("plain") / "engine", PROMPTS, 64, CACHE)
+    assert not ran.error, ran.error
+    return ran
+
+
+def agreement(one, other):
+    """Share of tokens that are the same at the same place."""
+    pairs = [pair for a, b in zip(one.token_ids, other.token_ids, strict=True) for pair in zip(a, b, strict=True)]
+    return sum(a == b for a, b in pairs) / len(pairs)
+
+
+@pytest.mark.parametrize(
+    ("backend", "rule"), [("FLASH_ATTN", "flash_attn"), ("FLASHINFER", "flashinfer"), ("TRITON_ATTN", "triton")]
+)
+@pytest.mark.parametrize("size", [8, 16, 32, 64, 128])
+def test_block_sizes_are_taken_or_refused_by_the_rule(tmp_path, plain, backend, rule, size):
+    # Past our own check of the config: this asks vLLM itself.
+    ran = run(tmp_path / "engine", PROMPTS[:2], 16, CACHE, block_size=size, attention_backend=backend)
+    assert (not ran.error) == RULES[rule].allows(size), ran.error
+
+
+def test_fp8_cache_holds_twice_as_much(tmp_path, plain):
+    ran = run(tmp_path / "engine", PROMPTS, 64, CACHE, "kv.dtype=fp8")
+    assert ran.capacity == 2 * plain.capacity, ran.error
+    assert agreement(ran, plain) > 0.5
+
+
+def test_fp8_weights_take_half_the_memory(tmp_path, plain):
+    ran = run(tmp_path / "engine", PROMPTS, 64, CACHE, "quant.weights=fp8_per_channel")
+    assert ran.weight_bytes < 0.75 * plain.weight_bytes, ran.error  # embeddings and the head stay
+    assert agreement(ran, plain) > 0.3
+
+
+def test_a_capped_prompt_lets_short_ones_answer_sooner(tmp_path):
+    prompts = [[10 + i % 80 for i in range(3900)], *PROMPTS]
+    budget = "batching.max_num_batched_tokens=512"
+    free = run(tmp_path / "free", prompts, 32, CACHE, budget)
+    capped = run(tmp_path / "capped", prompts, 32, CACHE, budget, "batching.long_prefill_token_threshold=64")
+    assert not free.error and not capped.error, free.error + capped.error
+    assert median(capped.first_token_s[1:]) < median(free.first_token_s[1:])
+    assert agreement(free, capped) > 0.9  # other shapes of the same sums
+
+
+@pytest.mark.parametrize("name", ["eagle3", "mtp", "gemma4", "draft_model"])
+def test_a_recipe_drafts_and_the_words_stay_the_same(tmp_path, name):
+    """Each recipe's head says how to fetch its models; GPU_TEST_MODELS is the folder that holds them."""
+    recipe = str(ROOT / f"infra/recipes/speculate_{name}.yaml")
+    cfg, home = load_config(recipe), os.environ["GPU_TEST_MODELS"]
+    model = os.path.join(home, os.path.basename(cfg.model.path))
+    drafter = [f"speculation.model={os.path.join(home, os.path.basename(cfg.speculation.model))}"] * bool(
+        cfg.speculation.model
+    )
+    drafted = run(tmp_path / "drafted", PROMPTS, 64, *drafter, config=recipe, model=model)
+    plain = run(tmp_path / "plain", PROMPTS, 64, "speculation={method: none}", config=recipe, model=model)
+    assert not drafted.error and not plain.error, drafted.error + plain.error
+    assert agreement(drafted, plain) > 0.9  # greedy; kernels for several tokens round differently now and then
