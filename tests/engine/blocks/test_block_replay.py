@@ -3,6 +3,8 @@
 import random
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from pipeline.config import UserError
 from pipeline.engine.blocks.replay import Setting, replay
@@ -93,3 +95,21 @@ def test_waste_follows_the_law_of_the_half_block_and_the_pool_is_left_empty():
         assert row.tail_tokens == pytest.approx((row.block_size - 1) / 2, rel=0.15)
         assert row.computed_tokens == sum(r.tokens - 1 for r in requests)
     assert [row.entries for row in rows] == sorted((row.entries for row in rows), reverse=True)
+
+
+@settings(max_examples=60)
+@given(
+    st.lists(st.tuples(st.integers(1, 120), st.integers(1, 60)), min_size=1, max_size=12),
+    st.sampled_from([16, 32, 64]),
+    st.integers(13, 40),
+    st.booleans(),
+    st.integers(1, 6),
+)
+def test_whatever_comes_is_computed_once_and_again_only_after_a_preemption(lengths, size, blocks, chunked, at_once):
+    requests = [request(f"h{i}", *pair) for i, pair in enumerate(lengths)]
+    row = run(requests, size, blocks, chunked=chunked, step_tokens=50 if chunked else 4096, max_running=at_once)
+    assert row.hit_tokens == 0  # nothing in common
+    assert row.computed_tokens == sum(r.tokens - 1 for r in requests) + row.recomputed_tokens
+    assert row.peak_tokens <= (blocks - 1) * size and row.held_tokens <= row.peak_tokens
+    assert row.longest_table == max(-(-(r.tokens - 1) // size) for r in requests)
+    assert row.preemptions or not row.recomputed_tokens
