@@ -104,9 +104,9 @@ class InferenceOptimizer:
 
     async def stream(self, prompt: str | Sequence[Message], **asked: Unpack[Levers]) -> AsyncIterator[Piece]:
         """`infer` in pieces of text, as they come; the last piece has the result. Leaving it aborts the request."""
-        ask, began = ask_of(prompt, asked), _now()
+        ask = ask_of(prompt, asked)
         await self.start()
-        reply = _Reply(ask, in_effect(ask, self.can), began)
+        reply = _Reply(ask, in_effect(ask, self.can))
         self.counters["requests"] += 1
         self._inside += 1
         try:
@@ -130,10 +130,10 @@ class InferenceOptimizer:
 
 
 class _Reply:
-    """One reply on its way: the clock, and the text that came."""
+    """One reply on its way: the clock, which starts here, and the text that came."""
 
-    def __init__(self, ask: Ask, effective: dict[str, Any], began: float) -> None:
-        self.ask, self.effective, self.began = ask, effective, began
+    def __init__(self, ask: Ask, effective: dict[str, Any]) -> None:
+        self.ask, self.effective, self.began = ask, effective, _now()
         self.first: float | None = None
         self.text: dict[Phase, str] = {"reasoning": "", "answer": ""}
 

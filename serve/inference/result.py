@@ -36,8 +36,9 @@ class InferenceResult:
     `text` is the answer alone, `reasoning` the thinking before it. `reasoning_tokens` are those before the end of the
     thinking; `answer_tokens` all others that were generated (the mark itself and the end of the sequence are among
     them). `acceptance` is None where nothing was drafted, or where an endpoint does not tell. `first_token_s` and
-    `total_s` are seconds from the call. `weights` is the mark of the weights that wrote the reply (None: not told).
-    `finish` is `stop` or `length`. `effective` has the levers that were in effect for this request, by name.
+    `total_s` are seconds from the call (once the engine has started). `weights` is the mark of the weights that wrote
+    the reply (None: not told). `finish` is `stop` or `length`. `effective` has the levers that were in effect for this
+    request, by name.
     """
 
     text: str
