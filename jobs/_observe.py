@@ -36,13 +36,14 @@ class Row:
 @dataclass
 class Observed:
     """What was read (`samples`), what the engine runs with, of how many `replicas`; and our own replies, by the order
-    in which they were sent, with the errors of those that failed."""
+    in which they were sent, with seconds between their pieces, and the errors of those that failed."""
 
     effective: dict[str, Any]
     replicas: int
     samples: list[Sample] = field(default_factory=list)
     sent: list[Row] = field(default_factory=list)
     replies: dict[int, InferenceResult] = field(default_factory=dict)
+    gaps: list[float] = field(default_factory=list)
     failures: list[str] = field(default_factory=list)
     prompts: list[list[int]] = field(default_factory=list)  # their token ids
 
@@ -138,8 +139,15 @@ async def _at_its_time(optimizer: InferenceOptimizer, observed: Observed, row: R
 async def _one(optimizer: InferenceOptimizer, observed: Observed, row: Row) -> None:
     number = len(observed.sent)
     observed.sent.append(row)
+    last = None
     try:
-        observed.replies[number] = await optimizer.infer(list(row.messages), max_tokens=row.max_tokens)
+        async for piece in optimizer.stream(list(row.messages), max_tokens=row.max_tokens):
+            now = time.monotonic()
+            if piece.result is not None:
+                observed.replies[number] = piece.result
+            elif last is not None:
+                observed.gaps.append(now - last)
+            last = now
     except (InferenceFailed, TimeoutError) as error:
         observed.failures.append(str(error))
 

@@ -24,14 +24,16 @@ def profile_of(observed: Observed, ttft_target_ms: float | None, said: Mapping[s
 
 
 def _own(observed: Observed, block: int) -> dict[str, Any]:
-    """What only the sender of requests knows: their tokens."""
+    """What only the sender of requests knows: their tokens, and when each piece of a reply came."""
     if not observed.sent:
         return {}
     numbers = range(len(observed.sent))
     replies = [observed.replies[n].output_tokens if n in observed.replies else 0 for n in numbers]
     lengths = sorted(map(len, observed.prompts)) * 2  # twice: a single one has no quantiles
     cuts = quantiles(lengths, n=20, method="inclusive")
-    found = {"prompt_tokens_p50": round(cuts[9]), "prompt_tokens_p95": round(cuts[18])}
+    found: dict[str, Any] = {"prompt_tokens_p50": round(cuts[9]), "prompt_tokens_p95": round(cuts[18])}
+    if len(observed.gaps) > 1:
+        found["itl_p95_ms"] = round(1000 * quantiles(observed.gaps, n=20, method="inclusive")[18], 3)
     return found | prefix_figures(observed.prompts, replies, block)
 
 

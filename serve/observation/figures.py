@@ -42,7 +42,7 @@ def of_traffic(
         "preemptions": None if preempted is None else int(preempted),
         "batch_occupancy": _occupancy(samples, max_num_seqs),
         "acceptance": (increase(samples, ACCEPTED) or 0.0) / drafted if drafted else None,
-        "itl_p95_ms": _ms(quantile(new_observations(samples, "vllm:inter_token_latency_seconds"), 0.95)),
+        "itl_p95_ms": _itl_p95(new_observations(samples, "vllm:inter_token_latency_seconds")),
         "peak_to_mean_rate": peak_to_mean(samples),
         "late_share": _late(samples, ttft_target_ms),
     }
@@ -106,8 +106,10 @@ def _late(samples: Sequence[Sample], target_ms: float | None) -> float | None:
     return None if target_ms is None else share_above(waits, target_ms / 1000)
 
 
-def _ms(seconds: float | None) -> float | None:
-    return None if seconds is None else seconds * 1000
+def _itl_p95(gaps: Mapping[float, float]) -> float | None:
+    """None where it lies below the first bound: what is faster is not told apart."""
+    found = quantile(gaps, 0.95)
+    return None if found is None or found <= min(gaps) else found * 1000
 
 
 def _whole(value: float | None) -> int | None:

@@ -57,10 +57,10 @@ DRAFTING = {
 }
 CRAMPED = {"engine__max_num_seqs": 32, "engine__kv_cache_bytes": 3 << 20}  # 768 tokens
 SITUATIONS = [
-    Situation("few_requests", "speculation", ROOMY, short(40, 128), ["--seconds=15", "--itl-target-ms=5"]),
+    Situation("few_requests", "speculation", ROOMY, short(40, 128), ["--seconds=15", "--itl-target-ms=2"]),
     Situation(
         "long_prompts", "long prompts to replicas of their own", ROOMY, some_long(64),
-        ["--seconds=15", "--clients=6", "--itl-target-ms=5"],
+        ["--seconds=15", "--clients=6", "--itl-target-ms=2"],
     ),
     Situation(
         "overthinking_own_weights", "DECS training", ROOMY, short(40, 256),

@@ -40,7 +40,9 @@ def test_a_profile_of_users_traffic():
 def test_a_profile_of_our_own_traffic_knows_its_tokens():
     prompts = [[1, 1, 1, 1, 5], [2] * 9, [1, 1, 1, 1, 6]]
     sent = [Row(()), Row(()), Row(())]
-    found = profile_of(observed(sent=sent, prompts=prompts, replies={0: reply(3), 1: reply(7)}), None, {})
+    gaps = [0.001 * gap for gap in range(1, 22)]
+    found = profile_of(observed(sent=sent, prompts=prompts, replies={0: reply(3), 1: reply(7)}, gaps=gaps), None, {})
+    assert found.itl_p95_ms == 20
     assert (found.prompt_tokens_p50, found.prompt_tokens_p95) == (5, 9)
     assert (found.shared_prefix_share, found.reuse_distance_tokens) == (round(4 / 19, 4), 8 + 10)
 

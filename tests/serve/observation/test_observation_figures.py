@@ -35,7 +35,8 @@ vllm:time_to_first_token_seconds_bucket{{le="+Inf"}} {stop}
 vllm:time_to_first_token_seconds_count {stop}
 vllm:time_to_first_token_seconds_sum 0
 # TYPE vllm:inter_token_latency_seconds histogram
-vllm:inter_token_latency_seconds_bucket{{le="0.01"}} {stop}
+vllm:inter_token_latency_seconds_bucket{{le="0.01"}} {quick}
+vllm:inter_token_latency_seconds_bucket{{le="0.03"}} {stop}
 vllm:inter_token_latency_seconds_bucket{{le="+Inf"}} {stop}
 vllm:inter_token_latency_seconds_count {stop}
 vllm:inter_token_latency_seconds_sum 0
@@ -64,7 +65,7 @@ def test_figures_of_one_replica():
     found = of_traffic(samples, max_num_seqs=8, ttft_target_ms=550)
     assert found == {
         "prompt_tokens_p50": 100, "prompt_tokens_p95": 190, "shared_prefix_share": 0.25, "kv_usage": 0.975,
-        "preemptions": 3, "batch_occupancy": 0.5, "acceptance": 0.5, "itl_p95_ms": 9.5, "late_share": 0.25,
+        "preemptions": 3, "batch_occupancy": 0.5, "acceptance": 0.5, "itl_p95_ms": 28.0, "late_share": 0.25,
     }  # fmt: skip
     assert check_profile({"device": "cpu"} | found, "x").acceptance == 0.5
     assert finished(samples) == 20
@@ -75,13 +76,15 @@ def test_what_nobody_did_is_not_measured():
     assert of_traffic(samples, 8, 100) == {"preemptions": 0}
     assert of_traffic(samples[:1], 8, 100) == {} == of_traffic([], 8)
     assert "late_share" not in of_traffic([page(0, **BEFORE), page(1, **AFTER)], 8)
+    quick = of_traffic([page(0), page(1, stop=20, quick=20)], 8)  # all tokens faster than the first bound
+    assert "itl_p95_ms" not in quick and quick["prompt_tokens_p95"] == 95
 
 
 def test_replicas_behind_one_address_are_told_apart():
     samples = [page(0, "1.0", stop=5), page(1, "2.0", stop=70), page(2, "1.0", stop=8), page(3, "2.0", stop=71)]
     samples.append(page(4, "3.0", stop=900))  # read once: nobody knows what it did meanwhile
     assert increase(samples, "vllm:request_success_total") == 4
-    assert new_observations(samples, "vllm:inter_token_latency_seconds")[0.01] == 4
+    assert new_observations(samples, "vllm:inter_token_latency_seconds")[0.03] == 4
     assert increase(samples, "no_such_total") is None and new_observations(samples, "none") == {}
 
 
