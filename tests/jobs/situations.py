@@ -50,12 +50,13 @@ def bursts(seed=3):
     return [*alone, *({**row, "at": 12.0} for row in short(40, 96, seed + 1))]
 
 
-ROOMY = {"engine__max_num_seqs": 32}
+ROOMY = {"engine__max_num_seqs": 32, "engine__max_model_len": 512}
 DRAFTING = {
     "engine__max_num_seqs": 4,
+    "engine__max_model_len": 512,
     "speculation": "{method: ngram, k_max: 4, prompt_lookup_min: 2, prompt_lookup_max: 4}",
 }
-CRAMPED = {"engine__max_num_seqs": 32, "engine__kv_cache_bytes": 3 << 20}  # 768 tokens
+CRAMPED = {"engine__max_num_seqs": 32, "engine__max_model_len": 512, "engine__kv_cache_bytes": 3 << 20}  # 768 tokens
 SITUATIONS = [
     Situation("few_requests", "speculation", ROOMY, short(40, 128), ["--seconds=15", "--itl-target-ms=2"]),
     Situation(
@@ -86,6 +87,6 @@ def write_rows(situation, file):
     file.write_text("".join(json.dumps(row) + "\n" for row in situation.rows))
 
 
-def written(deployed):
+def options(situation):
     """The deployment's options as on a command line."""
-    return " ".join(f"{name.replace('__', '.')}={value}" for name, value in deployed.items())
+    return [f"{name.replace('__', '.')}={value}" for name, value in situation.deployed.items()]

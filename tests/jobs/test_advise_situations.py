@@ -5,6 +5,7 @@ With `KEEP_PROFILES` the measured profiles are kept in that folder, for the quic
 
 import itertools
 import os
+import shlex
 from pathlib import Path
 
 import pytest
@@ -12,14 +13,14 @@ import pytest
 import jobs.advise
 import jobs.evaluate
 from serve import client
-from tests.jobs.situations import SITUATIONS, write_rows, written
+from tests.jobs.situations import SITUATIONS, options, write_rows
 from tests.serve.live_endpoint import SHIPPED, dashboard_of, deploy, ray_head
 
 pytestmark = [pytest.mark.slow, pytest.mark.nightly, pytest.mark.timeout(900)]
 
 KEPT = os.environ.get("KEEP_PROFILES")
 PRESET = "infra/presets/tiny.yaml"
-DEPLOYMENTS = [list(group) for _, group in itertools.groupby(SITUATIONS, lambda situation: written(situation.deployed))]
+DEPLOYMENTS = [list(group) for _, group in itertools.groupby(SITUATIONS, options)]
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +31,7 @@ def head(tmp_path_factory):
 
 @pytest.mark.parametrize("situations", DEPLOYMENTS, ids=lambda situations: situations[0].name)
 def test_each_situation_has_its_own_first_lever(head, tmp_path, capsys, situations):
-    deploy(head, SHIPPED, tmp_path / "results", engine__max_model_len=512, **situations[0].deployed)
+    deploy(head, SHIPPED, tmp_path / "results", **situations[0].deployed)
     url = client.status(dashboard_of(head)).url
     found = {}
     for situation in situations:
@@ -53,7 +54,7 @@ def first_lever(situation, url, tmp_path, extra, capsys):
     prompts, profile = tmp_path / f"{situation.name}.jsonl", tmp_path / f"{situation.name}.yaml"
     write_rows(situation, prompts)
     capsys.readouterr()
-    asked = ["--endpoint", url, "--prompts", str(prompts), *situation.arguments, *extra]
+    asked = ["--endpoint", url, "--prompts", str(prompts), *situation.arguments, *extra, *options(situation)]
     assert jobs.advise.command([*asked, "--save-profile", str(profile)]) == 0
     out = capsys.readouterr().out
     with capsys.disabled():
@@ -66,12 +67,12 @@ def first_lever(situation, url, tmp_path, extra, capsys):
 def keep(situation, profile):
     """The profile below the commands that measured it, without the addresses of one machine."""
     extra = ["--evaluation runs/thinking"] if "overthinking" in situation.name else []
-    command = " ".join(["--endpoint URL --prompts PROMPTS", *situation.arguments, *extra])
+    command = " ".join(["--endpoint URL --prompts PROMPTS", *situation.arguments, *extra, "OPTIONS"])
     figures = profile.read_text().split("\n", 1)[1]
     head = [
         f"# measured by: python -m jobs.advise {command}",
-        f"# of: python -m jobs.serve engine.max_model_len=512 {written(situation.deployed)}",
-        f"# PROMPTS: those of '{situation.name}' in tests/jobs/situations.py",
+        f"# of: python -m jobs.serve {shlex.join(options(situation))}",
+        f"# OPTIONS: those of the endpoint; PROMPTS: those of '{situation.name}' in tests/jobs/situations.py",
     ]
     Path(KEPT).mkdir(exist_ok=True)
     (Path(KEPT) / profile.name).write_text("\n".join([*head, figures]))
