@@ -102,16 +102,22 @@ async def observe(
 async def _read(
     http: httpx.AsyncClient, observed: Observed, seconds: float, requests: int | None, traffic: asyncio.Task[None]
 ) -> None:
-    began = time.monotonic()
+    """UserError where `requests` were to end, and did not within `PATIENCE_S`."""
+    end = time.monotonic() + (seconds if requests is None else PATIENCE_S)
     while True:
-        page = await _get(http, "/metrics")
-        observed.samples.append(read_sample(page.text, time.monotonic()))
-        is_enough = requests is not None and finished(observed.samples) >= requests
-        if is_enough or time.monotonic() - began >= (seconds if requests is None else PATIENCE_S):
-            return
+        observed.samples.append(read_sample((await _get(http, "/metrics")).text, time.monotonic()))
         if traffic.done():
             traffic.result()  # what went wrong with it, if anything
+        ended = finished(observed.samples)
+        if requests is not None and (ended >= requests or (observed.sent and traffic.done())):
+            return
+        if time.monotonic() >= end:
+            break
         await asyncio.sleep(READ_S)
+    if requests is not None:
+        raise UserError(
+            f"only {ended} of {requests} requests ended at {http.base_url} within {PATIENCE_S:g} s; give --seconds"
+        )
 
 
 async def _send(optimizer: InferenceOptimizer, observed: Observed, rows: list[Row], clients: int) -> None:
