@@ -10,6 +10,7 @@ from typing import Any
 
 from jobs._bench_answers import Answers, Price, answer_figures, ask, checked
 from jobs._bench_client import LoadClient, Sending
+from jobs._bench_refused import refused_here
 from jobs._bench_requests import Shape, plan
 from jobs._bench_rows import Choices, Row, extra_body, not_given, row_config
 from jobs._bench_serve_figures import Faulty, Repeat, Slo, row_figures
@@ -18,8 +19,7 @@ from jobs._evaluation import Evaluation
 from jobs._services import ServiceError
 from pipeline.config import RunConfig, UserError, check_model_folder
 from pipeline.loop.assemble import load_tokenizer
-from serve.kv_budget import device_of, read_model_config
-from serve.levers import refusals
+from serve.kv_budget import read_model_config
 from serve.speculation.logs import read_decisions
 
 REPEAT_S = 900.0  # for the load generator to be done with one repeat
@@ -96,8 +96,8 @@ class Bench:
             length = k or (self.static if "E" in stack else None) or max(self.plan.choices.drafts)
             cfg = row_config(row, self.cfg, stack, self.plan.choices, length, str(log))
             model = check_model_folder(cfg.model.path)
-            if refused := refusals(cfg, device_of(cfg), model=read_model_config(model / "config.json")):
-                return told | not_run(refused[0])
+            if refused := refused_here(cfg, read_model_config(model / "config.json")):
+                return told | not_run(refused)
             return told | self._measured(row, cfg, model, folder, log)
         except (UserError, ServiceError, Faulty) as error:
             return told | not_run(str(error), failed=True)

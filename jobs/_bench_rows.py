@@ -41,10 +41,12 @@ STACKING = ("C", "D", "E", "F")  # levers on which the rows after them stand
 
 @dataclass(frozen=True)
 class Choices:
-    """What the command line decides about rows: requests computed at once, draft lengths, and what G is given."""
+    """What the command line decides about rows: requests computed at once, draft lengths, the FP8 of C, and what G is
+    given."""
 
     seqs: int
     drafts: tuple[int, ...] = (2, 4)
+    weights: str = "fp8_per_tensor"
     trained: str | None = None
     thinking_budget: int | None = None
 
@@ -84,7 +86,7 @@ def row_config(row: Row, cfg: RunConfig, stack: Sequence[str], choices: Choices,
     found = plain(cfg, 1 if row.clients == "one" else choices.seqs)
     on = [*stack, row.name]
     if "C" in on:
-        weights = "fp8_per_tensor" if cfg.quant.weights == "none" else cfg.quant.weights
+        weights = choices.weights if cfg.quant.weights == "none" else cfg.quant.weights
         found = found.model_copy(update={"quant": Quant(weights=weights)})
     if "D" in on:
         dtype = "fp8" if cfg.kv.dtype == "auto" else cfg.kv.dtype

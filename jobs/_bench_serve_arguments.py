@@ -4,6 +4,7 @@ import argparse
 import math
 from collections.abc import Callable
 
+from jobs._bench_refused import CPU_FP8
 from jobs._bench_requests import LENGTHS
 from jobs._bench_rows import ROWS, Choices, chosen, not_given, row_config, stack_of
 from jobs._cli import whole_number
@@ -92,22 +93,24 @@ def settle(args: argparse.Namespace, cfg: RunConfig) -> None:
         raise UserError("--ci has no row G; leave --thinking-budget out")
 
 
-def choices_of(args: argparse.Namespace) -> Choices:
-    """What the command line decides about rows."""
-    return Choices(args.clients, args.drafts, args.trained, args.thinking_budget)
+def choices_of(args: argparse.Namespace, cfg: RunConfig) -> Choices:
+    """What the command line and the device decide about rows."""
+    from serve.kv_budget import device_of
+
+    weights = CPU_FP8 if device_of(cfg) == "cpu" else Choices.weights
+    return Choices(args.clients, args.drafts, weights, args.trained, args.thinking_budget)
 
 
 def plan_text(cfg: RunConfig, args: argparse.Namespace) -> str:
     """A line a row: what it asks of vLLM beside the row before, or why it is not measured here."""
-    from serve.kv_budget import device_of
-    from serve.levers import refusals
+    from jobs._bench_refused import refused_here
 
     settle(args, cfg)
-    choices, ran, lines = choices_of(args), set(), []
+    choices, ran, lines = choices_of(args, cfg), set(), []
     for row in chosen(args.rows):
         made = row_config(row, cfg, stack_of(row, ran), choices, max(choices.drafts), "decisions.jsonl")
-        refused = [text for text in [not_given(row, choices)] if text] or refusals(made, device_of(cfg))
+        refused = not_given(row, choices) or refused_here(made)
         ran |= set() if refused else {row.name}
-        lines.append(f"{row.name}  {row.title}: {f'not measured: {refused[0]}' if refused else row.lever}")
+        lines.append(f"{row.name}  {row.title}: {f'not measured: {refused}' if refused else row.lever}")
     load = f"{args.repeats} x {args.requests} requests of {','.join(map(str, args.tokens))} tokens a row"
     return "\n".join([f"{load}, {args.clients} at once, one vLLM server a row", *lines])

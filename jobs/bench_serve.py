@@ -87,7 +87,7 @@ def _bench(cfg: RunConfig, args: argparse.Namespace, client: Any, folder: Path, 
         temperature=args.temperature,
         slo=Slo(args.slo_ttft, args.slo_tpot),
         price=Price(args.price_per_hour, "core" if cpu else "GPU", units),
-        choices=choices_of(args),
+        choices=choices_of(args, cfg),
         prompts=[problem.prompt for problem in evaluation.problems],
     )
     evaluation = replace(evaluation, problems=spread(evaluation.problems, limit))
@@ -120,7 +120,7 @@ def _entry(bench: "Bench", row: Row, stack: Sequence[str]) -> "Entry":
     path = bench.folder / "rows" / folder_name(row) / "row.json"
     if path.is_file():
         kept = json.loads(path.read_text())
-        if kept["identity"] == identity and not kept["entry"]["failed"]:
+        if kept["identity"] == identity and kept["entry"]["ran"]:
             if row.name == "E":
                 bench.note(kept["entry"])
             return kept["entry"]

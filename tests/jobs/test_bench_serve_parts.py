@@ -15,6 +15,7 @@ from jobs._bench_answers import Answers, Price, answer_figures, at_once, waves
 from jobs._bench_client import LoadClient, Sending, arguments, groups
 from jobs._bench_environment import processor
 from jobs._bench_measure import Plan, decisions, folder_name, idle_lever, lengths_of, not_run
+from jobs._bench_refused import no_cpu_fp8, refused_here
 from jobs._bench_requests import plan
 from jobs._bench_rows import ROWS, Choices, chosen, extra_body, not_given, plain, row_config, stack_of
 from jobs._bench_serve_arguments import above, whole_numbers
@@ -303,7 +304,17 @@ def test_mistakes_are_told_before_anything_starts(capsys, arguments, says):
 def test_a_dry_run_says_what_will_not_be_measured(capsys):
     assert bench_serve.command(["--config", "infra/presets/tiny.yaml", "--dry-run"]) == 0
     told = capsys.readouterr().out
-    assert "FP8 weights: not measured: quant.weights=fp8_per_tensor" in told and "neither --trained" in told
+    assert "FP8 weights: not measured: quant.weights=fp8_per_block" in told and "neither --trained" in told
+
+
+def test_fp8_weights_on_a_cpu_need_amx_and_bfloat16():
+    assert "needs a processor with AMX" in no_cpu_fp8("bfloat16", ["avx512f"])
+    assert (
+        "engine.dtype is float32" in no_cpu_fp8("float32", ["amx_tile"]) and no_cpu_fp8("bfloat16", ["amx_tile"]) == ""
+    )
+    assert "fp8_per_tensor" in refused_here(made("C")) and refused_here(made("B")) == ""
+    block = made("C", cfg=config("quant.weights=fp8_per_block", "engine.dtype=bfloat16"))
+    assert refused_here(block) in ("", no_cpu_fp8("bfloat16", []))  # by this machine's processor
 
 
 def test_numbers_of_the_command_line():

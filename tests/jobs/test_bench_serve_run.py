@@ -16,7 +16,7 @@ FIELDS = {
 def measure(folder, *options):
     """The exit code and what was written."""
     argv = ["--config", "infra/presets/tiny.yaml", "--services", str(folder / "none"), "--clients", "8", *options]
-    code = bench_serve.command([*argv, "run.name=table", f"storage.uri={folder}", f"tracking.uri={folder / 'mlruns'}"])
+    code = bench_serve.command([*argv, "run.name=table", f"storage.uri={folder}"])
     return code, json.loads((folder / "table/bench_serve.json").read_text())
 
 
