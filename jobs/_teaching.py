@@ -64,13 +64,19 @@ def tracked(cfg: RunConfig, folder: Path, kind: str, registered_model: str) -> I
 
 
 def teach(
-    cfg: RunConfig, plan: WarmStart, folder: Path, base: Path, make_draw: Callable[[RunConfig], Any], tracker: Any
+    cfg: RunConfig,
+    plan: WarmStart,
+    folder: Path,
+    base: Path,
+    make_draw: Callable[[RunConfig], Any],
+    tracker: Any,
+    function: Callable[[dict[str, Any]], None] | None = None,
 ) -> None:
-    """The supervised run under Ray Train, with a bar; the model ends in `folder`/model. One that is there already (a
-    run that goes on with more steps) is kept beside it, under its digest."""
+    """The supervised run (or `function` in each rank) under Ray Train, with a bar; the model ends in `folder`/model.
+    One that is there already (a run that goes on with more steps) is kept beside it, under its digest."""
     import ray
 
-    from pipeline.learner.supervised import fit_supervised
+    from pipeline.learner.supervised import fit_supervised, supervised_function
     from pipeline.weights import read_manifest
 
     model = folder / "model"
@@ -79,7 +85,8 @@ def teach(
         shutil.rmtree(kept, ignore_errors=True)
         model.rename(kept)
     with _progress(plan.steps, tracker):
-        fit_supervised(cfg, plan, folder, str(base), make_draw, str(ray.get_runtime_context().namespace))
+        namespace = str(ray.get_runtime_context().namespace)
+        fit_supervised(cfg, plan, folder, str(base), make_draw, namespace, function or supervised_function)
 
 
 @contextmanager

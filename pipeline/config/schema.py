@@ -19,7 +19,7 @@ from pipeline.config.schema_serving import (
     Serve,
     Speculation,
 )
-from pipeline.config.schema_teaching import JudgeTraining, WarmStart
+from pipeline.config.schema_teaching import JudgeTraining, Qat, WarmStart
 
 
 class Run(Section):
@@ -308,6 +308,7 @@ class RunConfig(Section):
     comparison: Comparison = Comparison()
     warm_start: WarmStart = WarmStart()
     judge_training: JudgeTraining = JudgeTraining()
+    qat: Qat = Qat()
 
     @model_validator(mode="after")
     def _fits(self) -> "RunConfig":
@@ -315,5 +316,10 @@ class RunConfig(Section):
             raise ValueError(
                 f"rollout.max_new_tokens ({self.rollout.max_new_tokens}) leaves no room for a prompt in "
                 f"engine.max_model_len ({self.engine.max_model_len}); lower the first or raise the second"
+            )
+        if self.qat.bits and self.quant.weights != "none":
+            raise ValueError(
+                f"qat.bits trains weights for INT{self.qat.bits} and quant.weights ({self.quant.weights}) rounds them "
+                "to something else: weights are rounded once; set one of the two (kv.dtype fp8 goes with either)"
             )
         return self

@@ -85,3 +85,31 @@ class JudgeTraining(Section):
             raise ValueError("endpoint_url and endpoint_model do nothing unless labeller is 'endpoint'")
         _check_heads(self.hidden, self.heads)
         return self
+
+
+class Qat(Section):
+    """Training a model for the grid its weights will be rounded to, by `jobs.qat`: the model as it is teaches its
+    rounded self on its own answers to problems.train. Off without bits.
+
+    Ranks, ZeRO stage, betas, decay and clipping are those of `learner`.
+    """
+
+    bits: Literal[2, 3, 4] | None = None  # of a weight; 4 is what saves room, fewer round more in as much of it
+    group: Annotated[int, Field(ge=2)] | None = 32  # inputs that share a scale; None: a scale an output
+    samples: Positive = 2  # answers to each problem of problems.train
+    steps: Positive = 200
+    tokens_per_step: Positive = 4096
+    lr: Annotated[float, Field(gt=0)] = 3e-4
+    lr_floor: Share = 0.03  # of the rate, at the end of its cosine
+    warmup_steps: NonNegative = 10
+    held_out: Share = 0.05  # of the answers: not learned from, the loss on them is told before and after
+    log_every: Positive = 10
+    checkpoint_every: Positive = 100
+
+    @model_validator(mode="after")
+    def _is_whole(self) -> "Qat":
+        fields = type(self).model_fields
+        idle = [name for name in fields if getattr(self, name) != fields[name].default]
+        if self.bits is None and idle:
+            raise ValueError(f"{idle[0]} does nothing without bits; set qat.bits, 4 for INT4 weights")
+        return self

@@ -3,10 +3,13 @@
 import json
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Literal
 
 from tokenizers import Tokenizer
 
 from pipeline.config.errors import UserError
+from pipeline.quantization.hardware import cpu_has_amx, unfit
+from pipeline.quantization.stored import stored_quantisation
 
 
 class ModelFolder:
@@ -17,6 +20,7 @@ class ModelFolder:
         config = _read_json(self.path / "config.json")
         if config is None:
             raise UserError(f"{path} is not a model folder: config.json is missing; give the folder of a checkpoint")
+        self._config = config
         text_config = config.get("text_config") or config
         generation = _read_json(self.path / "generation_config.json") or {}
         self.vocab_size = int(text_config["vocab_size"])
@@ -33,6 +37,13 @@ class ModelFolder:
             raise UserError(
                 f"engine.max_model_len is {max_model_len} but the model in {self.path} has {self.max_length} positions"
             )
+
+    def check_rounded(self, device: Literal["cpu", "cuda"], dtype: str) -> None:
+        """Raise UserError where the weights are rounded in a way that an engine of this device and type would load
+        and then fail to multiply."""
+        stored = stored_quantisation(self._config)
+        if stored and (reason := unfit(stored, self._config, device, dtype, amx=cpu_has_amx())):
+            raise UserError(f"{self.path}: {reason}")
 
     def texts(self, sequences: Sequence[Sequence[int]]) -> list[str]:
         """Exact text of each sequence, special tokens included; empty strings where the folder has no tokenizer.

@@ -70,6 +70,7 @@ class RolloutEngine:
             raise EngineBroken(f"engine {self.name} was already started; make a new one")
         self._folder, self._options = ModelFolder(model_dir), options
         self._folder.check_length(options.max_model_len)
+        self._folder.check_rounded(options.device, options.dtype)
         if digest:
             await asyncio.to_thread(verify, model_dir, digest)
         os.environ.update(engine_env(options))  # for variables read late; thread counts must be set before the process

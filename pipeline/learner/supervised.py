@@ -21,7 +21,7 @@ from pipeline.config import RunConfig, WarmStart, config_digest
 from pipeline.learner import checkpoint as checkpoints
 from pipeline.learner.deepspeed_engine import accumulate_and_step, build_engine, full_state_dict, load_model
 from pipeline.learner.plan import plan_micro_batches
-from pipeline.learner.policy_step import collate, score
+from pipeline.learner.policy_step import Collated, collate, score
 from pipeline.learner.streams import TokenStreams
 from pipeline.weights import write_snapshot
 
@@ -93,7 +93,11 @@ def lesson_streams(rows: Sequence[Lesson]) -> TokenStreams:
 def supervised_function(config: dict[str, Any]) -> None:
     """For Ray Train. `config`: `run` (RunConfig as plain data), `plan` (WarmStart, the same), `folder` (the run's),
     `base` (a model folder with config and tokenizer), `make_draw(cfg) -> Draw`, `namespace` of the actor `tracker`."""
-    teacher = Teacher(config)
+    teach(Teacher(config))
+
+
+def teach(teacher: "Teacher") -> None:
+    """From the checkpoint, if there is one, to the written model. Collective."""
     for step in range(teacher.first_step, teacher.plan.steps):
         teacher.step(step)
     teacher.write()
@@ -110,7 +114,7 @@ class Teacher:
         self.rank, self.world = dist.get_rank(), dist.get_world_size()
         self.draw: Draw = config["make_draw"](self.cfg)
         self.tracker = ray.get_actor("tracker", namespace=config["namespace"])
-        self.engine = build_engine(first_model(self.base, self.cfg.run.seed), self.cfg.learner)
+        self.engine = build_engine(self.model(), self.cfg.learner)
         self.first_step = 0
         self.block: tuple[tuple[int, bool], list[list[Lesson]]] = ((-1, False), [])
         found = ray.train.get_checkpoint()
@@ -119,6 +123,14 @@ class Teacher:
                 meta = checkpoints.read_meta(Path(folder))
                 checkpoints.load(self.engine, Path(folder))
                 self.first_step = meta.step + 1
+
+    def model(self) -> torch.nn.Module:
+        """What is taught."""
+        return first_model(self.base, self.cfg.run.seed)
+
+    def score(self, batch: Collated) -> torch.Tensor:
+        """The loss (nats) of each of the N response tokens of a micro-batch."""
+        return -score(self.engine, batch, temperature=1.0)
 
     def step(self, step: int) -> None:
         """One optimiser step; logs and checkpoints when due."""
@@ -146,7 +158,7 @@ class Teacher:
     def _loss(self, rows: TokenStreams, micro: list[int], total: torch.Tensor) -> Callable[[], torch.Tensor]:
         def compute() -> torch.Tensor:
             batch = collate(rows.take(micro), self.engine.device)
-            loss = -score(self.engine, batch, temperature=1.0).sum() / rows.tokens
+            loss = self.score(batch).sum() / rows.tokens
             total.add_(loss.detach().double().cpu())
             return loss
 
@@ -205,9 +217,16 @@ def first_model(base: str, seed: int) -> torch.nn.Module:
 
 
 def fit_supervised(
-    cfg: RunConfig, plan: WarmStart, folder: Path, base: str, make_draw: Callable[[RunConfig], Draw], namespace: str
+    cfg: RunConfig,
+    plan: WarmStart,
+    folder: Path,
+    base: str,
+    make_draw: Callable[[RunConfig], Draw],
+    namespace: str,
+    function: Callable[[dict[str, Any]], None] = supervised_function,
 ) -> None:
-    """Runs the teaching under Ray Train; blocks to its end. Checkpoints go to `<folder>/train`."""
+    """Runs the teaching (`function` in each rank) under Ray Train; blocks to its end. Checkpoints go to
+    `<folder>/train`."""
     from pipeline.learner.launch import run_trainer, torch_trainer
 
     settings = {
@@ -218,4 +237,4 @@ def fit_supervised(
         "make_draw": make_draw,
         "namespace": namespace,
     }
-    run_trainer(torch_trainer(cfg, supervised_function, settings, str(folder / "train")))
+    run_trainer(torch_trainer(cfg, function, settings, str(folder / "train")))
