@@ -47,10 +47,10 @@ def _on_cpu(stored: Stored, model: Mapping[str, Any], dtype: str, amx: bool) -> 
     if stored.number == "float" and stored.bits == 8:
         if not amx:
             yield f"{held}, which need a processor with AMX tiles; round the model to INT4 or INT8 instead"
-        elif stored.per_tensor and dtype == "float16":
-            yield f"{held}, which on CPU go with engine.dtype bfloat16 or float32, not float16"
-        elif stored.method == "compressed-tensors" and not stored.per_tensor:
-            yield f"{held}; on CPU they need one scale a tensor or blocks of 128: round the model to INT4 or INT8"
+        if not stored.blocks:
+            yield f"{held}; on CPU only FP8 in blocks is multiplied: round the model to INT4 or INT8 instead"
+        if dtype != "bfloat16":
+            yield f"{held}, which on CPU need engine.dtype bfloat16, not {dtype}"
     elif stored.number == "int" and stored.activation_bits == 16:
         if stored.bits != 4:
             yield f"{held}; on CPU weights alone are rounded to 4 bits, or weights and activations to 8"

@@ -17,7 +17,7 @@ class Stored:
     bits: int | None = None
     group: int | None = None
     activation_bits: int = 16
-    per_tensor: bool = False  # one scale for all of a layer's weights
+    blocks: bool = False  # a scale for each rectangle of weights
 
     @property
     def name(self) -> str:
@@ -25,7 +25,7 @@ class Stored:
         if self.bits is None:
             return self.method
         kind = {"int": "INT", "float": "FP", "unknown": ""}[self.number]
-        grouped = f", groups of {self.group}" if self.group else ""
+        grouped = ", blocks" if self.blocks else f", groups of {self.group}" if self.group else ""
         return f"{kind}{self.bits} (W{self.bits}A{self.activation_bits}{grouped}, {self.method})"
 
 
@@ -39,8 +39,7 @@ def stored_quantisation(model: Mapping[str, Any]) -> Stored | None:
     if method == "compressed-tensors":
         return _compressed(config)
     if method == "fp8":
-        block = config.get("weight_block_size")
-        return Stored(method, "float", 8, None, 8, per_tensor=not block)
+        return Stored(method, "float", 8, None, 8, blocks=bool(config.get("weight_block_size")))
     if method in ("gptq", "awq"):
         group = config.get("group_size") or config.get("q_group_size")
         return Stored(method, "int", config.get("bits") or config.get("w_bit"), group if (group or 0) > 0 else None)
@@ -59,7 +58,7 @@ def _compressed(config: Mapping[str, Any]) -> Stored:
         weights.get("num_bits"),
         weights.get("group_size") if weights.get("strategy") == "group" else None,
         activations.get("num_bits") or 16,
-        per_tensor=weights.get("strategy") == "tensor",
+        blocks=weights.get("strategy") == "block",
     )
 
 

@@ -29,10 +29,7 @@ FP8 = {
         },
     },
 }
-FP8_TENSOR = {
-    "quant_method": "compressed-tensors",
-    "config_groups": {"group_0": {"weights": {"num_bits": 8, "type": "float", "strategy": "tensor"}}},
-}
+FP8_BLOCKS = {"quant_method": "fp8", "weight_block_size": [128, 128]}
 MODEL = {"hidden_size": 128, "intermediate_size": 512, "num_attention_heads": 4, "head_dim": 32}
 
 
@@ -46,7 +43,7 @@ def stored(config):
         (INT4, "INT4 (W4A16, groups of 128, compressed-tensors)"),
         (W8A8, "INT8 (W8A8, compressed-tensors)"),
         (FP8, "FP8 (W8A8, compressed-tensors)"),
-        ({"quant_method": "fp8", "weight_block_size": [128, 128]}, "FP8 (W8A8, fp8)"),
+        (FP8_BLOCKS, "FP8 (W8A8, blocks, fp8)"),
         ({"quant_method": "gptq", "bits": 4, "group_size": 128}, "INT4 (W4A16, groups of 128, gptq)"),
         ({"quant_method": "gptq", "bits": 4, "group_size": -1}, "INT4 (W4A16, gptq)"),
         ({"quant_method": "awq", "w_bit": 4, "q_group_size": 64}, "INT4 (W4A16, groups of 64, awq)"),
@@ -72,8 +69,8 @@ def test_weights_that_are_whole(model):
         (INT4, "float32", False, "need engine.dtype bfloat16 or float16, not float32"),
         (W8A8, "float32", True, "on a processor with AMX tiles need engine.dtype bfloat16"),
         (FP8, "bfloat16", False, "need a processor with AMX tiles"),
-        (FP8, "bfloat16", True, "one scale a tensor or blocks of 128"),
-        (FP8_TENSOR, "float16", True, "bfloat16 or float32, not float16"),
+        (FP8, "bfloat16", True, "only FP8 in blocks"),
+        (FP8_BLOCKS, "float32", True, "need engine.dtype bfloat16, not float32"),
         (
             {"quant_method": "gptq", "bits": 8, "group_size": 128},
             "bfloat16",
@@ -90,7 +87,7 @@ def test_not_on_this_cpu(config, dtype, amx, text):
 @pytest.mark.parametrize(
     ("config", "dtype", "amx"),
     [(INT4, "bfloat16", False), (INT4, "float16", True), (W8A8, "float32", False), (W8A8, "bfloat16", True)]
-    + [(FP8_TENSOR, "bfloat16", True), ({"quant_method": "torchao"}, "float32", False)],
+    + [(FP8_BLOCKS, "bfloat16", True), ({"quant_method": "torchao"}, "float32", False)],
 )
 def test_on_this_cpu(config, dtype, amx):
     assert unfit(stored(config), MODEL, "cpu", dtype, amx=amx) is None
