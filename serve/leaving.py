@@ -5,6 +5,7 @@ import asyncio
 from serve.asgi import App, Message, Receive, Send
 
 ENDING_S = 10.0  # for the app to end once it knows
+DISCONNECT: Message = {"type": "http.disconnect"}
 
 
 class LeavingMiddleware:
@@ -22,12 +23,12 @@ class LeavingMiddleware:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        left = asyncio.Event()
-        running = asyncio.ensure_future(self._app(scope, _hearing(receive, left), _unless(left, send)))
+        client = Client(receive, send)
+        running = asyncio.ensure_future(self._app(scope, client.receive, client.send))
         try:
             await asyncio.shield(running)
         except asyncio.CancelledError:
-            left.set()
+            client.leave()
             try:
                 await asyncio.wait([running], timeout=ENDING_S)
             finally:
@@ -35,27 +36,33 @@ class LeavingMiddleware:
             raise
 
 
-def _hearing(receive: Receive, left: asyncio.Event) -> Receive:
-    """`receive` that gives a disconnect as soon as `left` is set, and sets it when it hears one itself."""
+class Client:
+    """The two ends of a request, until its client has left."""
 
-    async def hearing() -> Message:
-        coming, leaving = asyncio.ensure_future(receive()), asyncio.ensure_future(left.wait())
+    def __init__(self, receive: Receive, send: Send) -> None:
+        self._receive, self._send = receive, send
+        self._coming: asyncio.Future[Message] | None = None
+        self._left = False
+
+    def leave(self) -> None:
+        """What waits for a message hears of it."""
+        self._left = True
+        if self._coming:
+            self._coming.cancel()
+
+    async def receive(self) -> Message:
+        if self._left:
+            return DISCONNECT
+        self._coming = asyncio.ensure_future(self._receive())
         try:
-            await asyncio.wait([coming, leaving], return_when=asyncio.FIRST_COMPLETED)
-            message = coming.result() if coming.done() else {"type": "http.disconnect"}
-        finally:
-            coming.cancel()
-            leaving.cancel()
-        if message["type"] == "http.disconnect":
-            left.set()
+            message = await self._coming
+        except asyncio.CancelledError:
+            if not self._left:
+                raise  # the app does not wait any longer
+            return DISCONNECT
+        self._left |= message["type"] == "http.disconnect"
         return message
 
-    return hearing
-
-
-def _unless(left: asyncio.Event, send: Send) -> Send:
-    async def sending(message: Message) -> None:
-        if not left.is_set():
-            await send(message)
-
-    return sending
+    async def send(self, message: Message) -> None:
+        if not self._left:
+            await self._send(message)
