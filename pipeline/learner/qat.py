@@ -1,6 +1,6 @@
 """Training a model for rounded weights: it computes with them rounded and learns to say what it says with them whole.
 
-Only the linear layers that will be stored rounded are trained; embeddings, norms and output head keep the bits they
+Only the weights that will be stored rounded are trained; embeddings, norms, biases and output head keep the bits they
 have, so that the written folder computes what was trained. Gradients pass through the rounding unchanged.
 """
 
@@ -44,7 +44,7 @@ class RoundedStudent(Teacher):
         model = first_model(self.base, self.cfg.run.seed)
         self.whole = copy.deepcopy(model).eval().requires_grad_(False)
         self.layers = frozenset(put_on_grid(model, self.grid))
-        rounded = {f"{layer}.weight" for layer in self.layers} | {f"{layer}.bias" for layer in self.layers}
+        rounded = {f"{layer}.weight" for layer in self.layers}
         for name, parameter in model.named_parameters():
             parameter.requires_grad_(name in rounded)
         return model
