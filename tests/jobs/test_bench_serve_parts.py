@@ -3,6 +3,7 @@
 import json
 import math
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ from jobs import bench_serve
 from jobs._bench_answers import Answers, Price, answer_figures, at_once, waves
 from jobs._bench_client import LoadClient, Sending, arguments, groups
 from jobs._bench_environment import processor
-from jobs._bench_measure import Plan, decisions, folder_name, idle_lever, lengths_of, not_run
+from jobs._bench_measure import Bench, Plan, decisions, folder_name, idle_lever, lengths_of, not_run
 from jobs._bench_refused import no_cpu_fp8, refused_here
 from jobs._bench_requests import plan
 from jobs._bench_rows import ROWS, Choices, chosen, extra_body, not_given, plain, row_config, stack_of
@@ -24,6 +25,7 @@ from jobs._bench_serve_figure import levers_figure
 from jobs._bench_serve_figures import Faulty, Repeat, Slo, acceptance, latency, median_interval, read, row_figures
 from jobs._bench_served import kv_tokens, memory_of, requested_of
 from jobs._bench_table import compared, ratios, text
+from jobs._evaluation import Evaluation
 from jobs._services import ServiceError
 from pipeline.config import UserError, load_config, schema
 from pipeline.engine.options import EngineOptions
@@ -186,8 +188,6 @@ def test_wrong_answers_cost_too():
 
 
 def test_answers_are_asked_for_as_the_row_sends():
-    from jobs._evaluation import Evaluation
-
     evaluation = Evaluation(config("evaluation.samples=2"), "x", None, list(range(5)))
     assert [part.problems for part in waves(ROWS["A'"], evaluation, 4)] == [[0, 1], [2, 3], [4]]
     assert waves(ROWS["B"], evaluation, 4) == [evaluation]
@@ -354,3 +354,28 @@ def test_a_generator_that_ends_is_told_with_its_last_words(tmp_path, monkeypatch
     with pytest.raises(ServiceError, match="was not done in time"):
         client.repeat(ROWS["A"], SENDING, plan(1, 0, ["a"], [8], 1.0), tmp_path / "x", 0.2)
     client.close()
+
+
+class Canned(Bench):
+    """Entries without servers; `asked` is what was measured, on top of what."""
+
+    def entry(self, row, stack):
+        self.asked.append((row.name, list(stack)))
+        return absent(row.name, "no AMX") if row.name == "C" else entry(row.name, [1.0], stack)
+
+
+def test_rows_that_are_there_are_not_measured_again(tmp_path):
+    evaluation = Evaluation(config(), "x", None, [SimpleNamespace(id="p")])
+    some = Plan(4, 1, (8,), math.inf, 0.0, Slo(1, 1), Price(1.0, "core", 2), CHOICES, ["a"])
+    bench = Canned(config(), some, evaluation, None, tmp_path, lambda count: None)
+    bar = SimpleNamespace(n=0, update=lambda count: setattr(bar, "n", bar.n + count), set_postfix_str=lambda text: None)
+    rows = chosen("B,C,D,E,F")
+    bench.asked = []
+    first = bench_serve._entries(bench, rows, bar)
+    assert bench.asked == [("B", []), ("C", []), ("D", []), ("E", ["D"]), ("F", ["D"])]
+    assert bar.n == sum(bench_serve._requests(row, bench) for row in rows) == 5 * 5 + 5  # E has two lengths
+    bench.asked = []
+    assert bench_serve._entries(bench, rows, bar) == first and bench.asked == [("C", [])]
+    bench.asked, bench.plan = [], replace(some, requests=5)
+    bench_serve._entries(bench, chosen("B"), bar)
+    assert bench.asked == [("B", [])]  # other requests: another measurement
