@@ -1,5 +1,5 @@
-"""Which value of an option suits your requests: `python -m jobs.tune block-size --trace requests.jsonl --config ...`, or
-`python -m jobs.tune draft-length --log decisions.jsonl`.
+"""Which value of an option suits your requests: `python -m jobs.tune block-size --trace requests.jsonl --config ...`,
+or `python -m jobs.tune draft-length --log decisions.jsonl`.
 
 Each kind of tuning is a module with `SUMMARY`, `arguments(parser)`, `plan(cfg, args)` and `main(cfg, args)`.
 """

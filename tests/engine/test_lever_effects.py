@@ -4,6 +4,8 @@ from types import SimpleNamespace
 
 import pytest
 
+from pipeline.engine.blocks.replay import Setting, replay
+from pipeline.engine.blocks.trace import TracedRequest
 from tests.engine.stepped import TINY, Engines
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
@@ -13,7 +15,10 @@ KINDS = {
     "half": ([HALF, "admission={policy: priority, max_requests: 10, max_prefill_tokens: 300}"], {}),
     "fp8": ([HALF, "kv.dtype=fp8"], {}),
     # The endpoint leaves chunks off on CPU, for requests with a seed; these have none.
-    "chunks": ([], {"enable_chunked_prefill": True, "max_num_batched_tokens": 64, "enable_prefix_caching": False}),
+    "chunks": (
+        [f"engine.kv_cache_bytes={24 * 32 * 4096}"],
+        {"enable_chunked_prefill": True, "max_num_batched_tokens": 64, "enable_prefix_caching": False},
+    ),
 }
 AT_ONCE = 8  # sequences, of all three engines
 
@@ -125,6 +130,27 @@ def test_salts_part_tenants(engines):
     assert [cached(salt) for salt in ("one", "one", "two", "two", None, None, "one")] == [0, 128, 0, 128, 0, 128, 128]
 
 
+def replayed(engine, requests, **setting):
+    """What `jobs.tune block-size` counts for the engine's own pool and limits."""
+    scheduler, cache = engine.config.scheduler_config, engine.config.cache_config
+    limits = Setting(
+        max_running=scheduler.max_num_seqs,
+        step_tokens=scheduler.max_num_batched_tokens,
+        chunked=scheduler.enable_chunked_prefill,
+        prefix_cache=cache.enable_prefix_caching,
+    )
+    return replay(requests, cache.block_size, cache.num_gpu_blocks, limits)
+
+
+def test_the_replay_finds_the_prefixes_that_the_engine_finds(engines):
+    engine = engines.get("half")
+    prompts = [prompt(500, 150)[: 40 + 10 * n] + prompt(600 + n, 20 + n) for n in range(12)]
+    records = engine.finish(*(engine.add(ids, 20) for ids in prompts))
+    row = replayed(engine, [TracedRequest(tuple(ids), tuple(range(1000, 1020))) for ids in prompts])
+    assert row.hit_tokens == sum(record.cached for record in records) > 0
+    assert sum(sum(record.scheduled.values()) for record in records) == row.computed_tokens
+
+
 # --- chunked prefill --------------------------------------------------------------------------------------------------
 
 
@@ -154,6 +180,22 @@ def test_a_capped_prompt_lets_short_ones_begin_earlier(engines):
         assert one.token_ids == other.token_ids
     (alone,) = engine.finish(engine.add(prompt(1, 300), 1))
     assert list(alone.scheduled.values()) == [64, 64, 64, 64, 44]  # nobody waits: the cap does not hold
+
+
+# --- the block manager without an engine ------------------------------------------------------------------------------
+
+
+def test_a_pool_that_is_too_small_preempts_as_the_replay_says(engines):
+    engine = engines.get("chunks")
+    engine.scheduler.scheduler_config.long_prefill_token_threshold = 0
+    sizes = [(90 + 7 * n, 40 + 9 * n) for n in range(12)]  # up to 306 tokens, where the pool holds 736
+    before = engine.steps
+    records = engine.finish(*(engine.add(prompt(n, size), tokens) for n, (size, tokens) in enumerate(sizes)))
+    requests = [TracedRequest(tuple(prompt(n, size)), tuple(range(tokens))) for n, (size, tokens) in enumerate(sizes)]
+    row = replayed(engine, requests)
+    assert row.preemptions > 0
+    assert engine.steps - before == row.steps
+    assert sum(sum(record.scheduled.values()) for record in records) == row.computed_tokens
 
 
 # --- type of the KV cache ---------------------------------------------------------------------------------------------

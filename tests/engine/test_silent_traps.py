@@ -11,6 +11,8 @@ pytestmark = [pytest.mark.slow, pytest.mark.nightly, pytest.mark.timeout(600)]
 KINDS = {
     "plain": ([], {}),
     "cache": ([], {"kv_cache_dtype": "bfloat16"}),
+    "half": (["engine.dtype=bfloat16"], {}),
+    "int8": (["engine.dtype=bfloat16"], {"quantization": "int8_per_channel_weight_only"}),
 }
 
 
@@ -39,6 +41,11 @@ def test_a_bfloat16_cache_under_a_float32_model_still_garbles(engines):
     )
     assert same < 0.5 * 4 * 24
     assert "generates garbage" in refused("kv.dtype=bfloat16")[0]
+
+
+def test_weight_only_int8_is_still_not_applied(engines):
+    assert engines.once("int8", replies) == engines.once("half", replies)
+    assert "not applied" in refused("quant.weights=int8_per_channel_weight_only")[0]
 
 
 def test_sampling_parameters_still_take_any_attribute():

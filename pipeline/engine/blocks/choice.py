@@ -22,15 +22,14 @@ class Choice:
 
 def choose(rows: Sequence[Replayed], tolerance: float) -> Choice:
     """The largest size that needs at most `tolerance` (0.02: 2 %) more than the best of all, in tokens computed, memory
-    held and steps; where none does, the one whose worst figure is nearest to the best."""
+    held and steps; where none does, the one whose three figures together are nearest to the best."""
     ordered = sorted(rows, key=lambda row: row.block_size)
     over = {row.block_size: excess(row, ordered) for row in ordered}
-    worst = {size: max(costs.values()) for size, costs in over.items()}
-    good = [size for size in over if worst[size] <= tolerance]
-    size = max(good) if good else min(over, key=lambda size: (worst[size], size))
+    good = [size for size, costs in over.items() if max(costs.values()) <= tolerance]
+    size = max(good) if good else min(over, key=lambda size: (sum(over[size].values()), size))
     if not good:
         return Choice(
-            size, f"none is within {tolerance:.0%} of the best in everything; it is nearest: {_told(over[size])}"
+            size, f"none is within {tolerance:.0%} of the best in everything; in all it is nearest: {_told(over[size])}"
         )
     larger = next((other for other in over if other > size), None)
     beyond = f"; {larger} would need {_told(over[larger])}" if larger else "; no larger size was tried"
