@@ -31,6 +31,7 @@ _SPECULATION = (
     "prompt_lookup_max",
     "num_speculative_tokens_per_batch_size",
 )
+_TRANSFER = ("kv_connector", "kv_role", "kv_connector_extra_config")
 # Where vLLM's VllmConfig has what an engine argument asked for.
 PLACES: Mapping[str, str] = {
     **{name: f"model_config.{name}" for name in ("dtype", "max_model_len", "enforce_eager", "quantization")},
@@ -47,6 +48,7 @@ PLACES: Mapping[str, str] = {
     "reasoning_parser": "structured_outputs_config.reasoning_parser",
     "reasoning_config.reasoning_start_str": "reasoning_config.reasoning_start_str",
     "reasoning_config.reasoning_end_str": "reasoning_config.reasoning_end_str",
+    **{f"kv_transfer_config.{name}": f"kv_transfer_config.{name}" for name in _TRANSFER},
     # Not asked for by these names; worth knowing.
     "executor": "parallel_config.distributed_executor_backend",
     "device": "device_config.device_type",

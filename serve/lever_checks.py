@@ -11,6 +11,7 @@ from pipeline.config import RunConfig, UserError, nearest, resolve_path
 from pipeline.config.option_catalogue import catalogue
 from pipeline.engine.options import Device
 from pipeline.engine.vllm_source import class_fields, reasoning_parsers, tool_parsers
+from serve.kv_tier.checks import tier_refusals, transfer_refusals
 from serve.speculation.from_config import drafter_refusals, policy_refusals
 
 CPU_KV_DTYPES = ("auto", "fp8", "fp8_e4m3", "fp8_e5m2")  # of vLLM's CPU attention; others are stored and read wrongly
@@ -44,6 +45,8 @@ def refusals(
     """
     checks = (
         _kv(cfg, device, capability, installed),
+        tier_refusals(cfg, device, model),
+        transfer_refusals(cfg, device, installed),
         _blocks(cfg, device, model),
         _batching(cfg, device),
         _speculation(cfg, model, installed),

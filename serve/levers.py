@@ -4,6 +4,7 @@ from typing import Any
 
 from pipeline.config import RunConfig
 from pipeline.engine.options import CPU_BATCHED_TOKENS, Device, EngineOptions
+from serve.kv_tier.arguments import kv_transfer_config
 from serve.lever_checks import check_levers, refusals, sampling_refusals
 from serve.speculation.from_config import speculation_args
 
@@ -26,10 +27,10 @@ __all__ = [
 def engine_kwargs(engine: EngineOptions, cfg: RunConfig) -> dict[str, Any]:
     """vLLM's engine arguments: those of a rollout engine, but for text, and the endpoint's levers."""
     shared = {name: value for name, value in engine.engine_args("").items() if name not in ROLLOUT_ONLY}
-    return shared | engine_levers(cfg)
+    return shared | engine_levers(cfg, engine.device)
 
 
-def engine_levers(cfg: RunConfig) -> dict[str, Any]:
+def engine_levers(cfg: RunConfig, device: Device = "cpu") -> dict[str, Any]:
     """Keyword arguments of vLLM's `EngineArgs`, and of its `FrontendArgs` those for tools, plain JSON; what is left to
     vLLM is not among them."""
     kv, batching, admission, reasoning = cfg.kv, cfg.batching, cfg.admission, cfg.reasoning
@@ -38,6 +39,7 @@ def engine_levers(cfg: RunConfig) -> dict[str, Any]:
         "kv_cache_dtype": kv.dtype,
         "enable_prefix_caching": kv.prefix_cache,
         "prefix_caching_hash_algo": kv.prefix_hash,
+        "kv_transfer_config": kv_transfer_config(cfg, device),
         "max_num_batched_tokens": batching.max_num_batched_tokens,
         "max_num_active_seqs": batching.max_num_active_seqs,
         "long_prefill_token_threshold": threshold or None,

@@ -11,19 +11,19 @@ from ray.serve.llm import LLMConfig
 from ray.serve.llm.deployment import LLMServer
 
 from pipeline.config import UserError
-from pipeline.weights import WEIGHTS_NAME, read_reference, verify
+from pipeline.weights import WEIGHTS_NAME, verify
 from serve.access import AccessSettings
 from serve.asgi import App
 from serve.endpoint_app import EndpointApp
 from serve.engine_config import effective_engine
+from serve.engine_weights import EngineWeights
 from serve.gate import Gate
+from serve.kv_tier.replica_side import TierFolder
 from serve.node_only import bind_to_node
 from serve.policy import Policy, wanted_from
 from serve.replica_states import ReplicaStates
 from serve.swap import CALL_S, SwapFailed, Swapper
 from serve.tally import Tally
-
-LOAD_METHOD = "load_snapshot"  # of the worker extension; returns the identity of what it loaded
 
 
 class HotSwapServer(LLMServer):
@@ -43,13 +43,15 @@ class HotSwapServer(LLMServer):
         count_unopened_thinking()
         self._started_with = llm_config.model_loading_config.model_source
         self._asked = dict(llm_config.engine_kwargs)
+        self.tiers = TierFolder(self._asked)
+        llm_config.update_engine_kwargs(**self.tiers.engine_kwargs)
         self._rank = 0
         self._is_canary, self._access_digest = False, ""
         self.gate, self.tally = Gate(longest_wait_s=drain_s + 2 * CALL_S), Tally()
         self.access: AccessSettings | None = None  # until the first reconfigure: the HTTP port opens before it
         self._app: EndpointApp | None = None
-        engine = EngineWeights(self)
-        self._swapper = Swapper(engine, self.gate, self._verify, drain_s=drain_s, parity_limit=parity_limit)
+        self._weights = EngineWeights(self)
+        self._swapper = Swapper(self._weights, self.gate, self._verify, drain_s=drain_s, parity_limit=parity_limit)
         await super().__init__(llm_config, **options)
 
     def _get_default_engine_class(self) -> type:
@@ -97,6 +99,7 @@ class HotSwapServer(LLMServer):
         policy = wanted.for_rank(self._rank)
         self._is_canary = policy is not wanted.policy
         if self._swapper.current is None and policy.folder == self._started_with:
+            await self._weights.turn_tiers_to(policy.digest)
             await self._swapper.adopt(policy)
         else:
             await self._swapper.to(policy)
@@ -141,36 +144,6 @@ class HotSwapServer(LLMServer):
         client = self.engine._engine_client
         found = effective_engine(client.vllm_config, self.engine._vllm_args, client.log_stats)
         replica = serve.get_replica_context().replica_id.unique_id
-        return {"replica": replica, "requested": self._asked, "effective": found}
-
-
-class EngineWeights:
-    """The replica's engine as a swap sees it."""
-
-    def __init__(self, server: HotSwapServer) -> None:
-        self._server = server
-
-    async def pause(self, mode: str) -> None:
-        await self._server.pause(mode=mode, clear_cache=True)
-
-    async def load(self, policy: Policy) -> str:
-        """The digest that all workers of the engine loaded; RuntimeError when they differ."""
-        asked = (policy.folder, policy.version, policy.digest)
-        loaded = await self._server.collective_rpc(LOAD_METHOD, args=asked)
-        await self._server.reset_prefix_cache()
-        digests = {entry["digest"] if entry else None for entry in loaded}
-        if len(digests) != 1:
-            raise RuntimeError(f"the engine's workers loaded different weights: {digests}")
-        return digests.pop()
-
-    async def resume(self) -> None:
-        await self._server.resume()
-
-    async def parity(self, policy: Policy) -> float | None:
-        """Mean |difference| (nats) between the engine's log-probs and those the snapshot brings; None without them."""
-        from serve.engine import prompt_logprobs
-
-        reference = await asyncio.to_thread(read_reference, policy.folder)
-        if reference is None:
-            return None
-        return reference.distance(await prompt_logprobs(self._server.engine, reference.token_ids))
+        told = {"replica": replica, "requested": self._asked, "effective": found}
+        counters = self.tiers.counters()
+        return told | ({"kv_tiers": counters} if counters else {})

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from pipeline.config.errors import UserError
 from pipeline.config.schema import RunConfig, Source
-from pipeline.config.schema_serving import Speculation
+from pipeline.config.schema_serving import KvCache, Speculation
 
 ROOT = Path(__file__).resolve().parents[2]  # the folder above pipeline/
 
@@ -51,7 +51,17 @@ def resolve_paths(cfg: RunConfig) -> RunConfig:
     storage = cfg.storage.model_copy(update={"uri": uri})
     judge = cfg.judge.model_copy(update={"path": _absolute_if_there(cfg.judge.path)})
     parts = {"model": model, "problems": problems, "storage": storage, "judge": judge}
-    return cfg.model_copy(update=parts | {"speculation": _absolute_speculation(cfg.speculation)})
+    parts |= {"speculation": _absolute_speculation(cfg.speculation), "kv": _absolute_kv(cfg.kv)}
+    return cfg.model_copy(update=parts)
+
+
+def _absolute_kv(kv: KvCache) -> KvCache:
+    """The disk tier under the current directory."""
+    if not kv.tiers.disk.path:
+        return kv
+    path = str(_results_folder(kv.tiers.disk.path, "kv.tiers.disk.path"))
+    disk = kv.tiers.disk.model_copy(update={"path": path})
+    return kv.model_copy(update={"tiers": kv.tiers.model_copy(update={"disk": disk})})
 
 
 def _absolute_speculation(spec: Speculation) -> Speculation:

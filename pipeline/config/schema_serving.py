@@ -1,6 +1,6 @@
 """The sections that the endpoint reads: who may call it, and how its engines hold, batch, draft and round."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
@@ -75,12 +75,56 @@ class Serve(Section):
         return self
 
 
+class DiskTier(Section):
+    """Files behind the pool in host memory, under a path that several engines may share."""
+
+    path: str | None = None  # a folder of the machine that the replica runs on; None: no disk tier
+    max_gib: Annotated[float, Field(gt=0)] | None = None  # of all files there, whoever wrote them
+    threads: Positive = 4  # that read and write
+
+
+class Tiers(Section):
+    """Where the prefix cache's blocks go beside the engine's own cache: host memory, and from there a disk."""
+
+    dram_gib: Annotated[float, Field(gt=0)] | None = None  # of each replica; None: no tiers
+    eviction: Literal["lru", "arc"] = "lru"  # of the pool in host memory
+    disk: DiskTier = DiskTier()
+
+    @model_validator(mode="after")
+    def _is_whole(self) -> "Tiers":
+        if self.dram_gib is None and self.disk.path:
+            raise ValueError("disk needs dram_gib: blocks reach the disk, and come back, through host memory")
+        if self.dram_gib is None and self.eviction != "lru":
+            raise ValueError("eviction does nothing without dram_gib; set that too, or remove it")
+        if self.disk.path and self.disk.max_gib is None:
+            raise ValueError("disk.path needs disk.max_gib, how much of the disk may be used")
+        if not self.disk.path and self.disk != DiskTier():
+            raise ValueError("disk does nothing without disk.path; set that too, or remove it")
+        return self
+
+
+class Transfer(Section):
+    """Finished prefixes from one endpoint's engines to another's, on GPUs: one computes prompts, the other replies."""
+
+    connector: Literal["nixl", "nixl_push", "mooncake", "moriio", "lmcache", "lmcache_server"] | None = None
+    role: Literal["both", "producer", "consumer"] = "both"  # producer: computes prompts; consumer: replies
+    extra: dict[str, Any] = {}  # the connector's own options, as vLLM names them
+
+    @model_validator(mode="after")
+    def _is_whole(self) -> "Transfer":
+        if self.connector is None and (self.extra or self.role != "both"):
+            raise ValueError("role and extra do nothing without connector; set that too, or remove them")
+        return self
+
+
 class KvCache(Section):
     """The endpoint's KV cache; its size and blocks are `engine`'s."""
 
     dtype: Literal["auto", "float16", "bfloat16", "fp8", "fp8_e4m3", "fp8_e5m2", "int8_per_token_head"] = "auto"
     prefix_cache: bool = True
     prefix_hash: Literal["sha256", "sha256_cbor", "xxhash", "xxhash_cbor"] = "sha256"
+    tiers: Tiers = Tiers()
+    transfer: Transfer = Transfer()
 
 
 class Batching(Section):

@@ -70,6 +70,18 @@ def tool_parsers() -> frozenset[str]:
     return literal("tool_parsers/__init__.py", "_TOOL_PARSERS_TO_REGISTER")
 
 
+@cache
+def kv_connectors() -> frozenset[str]:
+    """The names under which vLLM registers its KV connectors."""
+    calls = (node for node in ast.walk(_tree("distributed/kv_transfer/kv_connector/factory.py")) if _registers(node))
+    return frozenset(call.args[0].value for call in calls)
+
+
+def _registers(node: ast.AST) -> bool:
+    named = isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)
+    return named and node.func.attr == "register_connector" and isinstance(node.args[0], ast.Constant)
+
+
 def _annotated(node: ast.ClassDef) -> frozenset[str]:
     return frozenset(
         item.target.id for item in node.body if isinstance(item, ast.AnnAssign) and isinstance(item.target, ast.Name)
