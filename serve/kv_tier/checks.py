@@ -13,6 +13,7 @@ from pipeline.engine.vllm_source import kv_connectors
 from serve.kv_tier.arguments import CONNECTORS, GIB
 from serve.kv_tier.block_file import file_size
 
+SHARED = Path("/dev/shm")  # where vLLM keeps the pool
 PAGE = 4096  # the pool's rows are whole pages of memory
 STALE = ("lmcache", "lmcache_server")  # no reset of the connector reaches what they keep
 
@@ -31,6 +32,11 @@ def tier_refusals(cfg: RunConfig, device: Device, model: Mapping[str, Any] | Non
         )
     if tiers.disk.path:
         yield from _path(resolve_path(tiers.disk.path), tiers.disk.max_gib)
+    if SHARED.is_dir() and tiers.dram_gib * GIB > (room := shutil.disk_usage(SHARED).total):
+        yield (
+            f"kv.tiers.dram_gib is {tiers.dram_gib:g}, but {SHARED} has {room / GIB:.3g} in all; lower it, or give the "
+            "machine or container more shared memory"
+        )
     if model is not None:
         yield from _sizes(cfg, device, model)
 

@@ -124,6 +124,13 @@ def test_tiers_that_would_keep_nothing_are_refused(tmp_path):
     assert "the whole disk" in refused(huge)[0]
 
 
+def test_more_memory_than_can_be_shared_is_refused(tmp_path, monkeypatch):
+    (said,) = refused(cfg("kv.tiers.dram_gib=1000000000"))
+    assert said.startswith("kv.tiers.dram_gib is 1e+09, but /dev/shm has ")
+    monkeypatch.setattr("serve.kv_tier.checks.SHARED", tmp_path / "none")
+    assert refused(cfg("kv.tiers.dram_gib=1000000000")) == []
+
+
 def test_a_folder_that_cannot_be_written_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr("os.access", lambda path, mode: False)  # the tests may run as root
     assert "cannot be written" in refused(cfg(tiers(tmp_path)))[0]
