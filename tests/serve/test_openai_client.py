@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import time
 
 import httpx
 import openai
@@ -219,6 +220,10 @@ def test_inferences_from_python(endpoint):
                     await optimizer.infer("3 + 4 = ?", **lever)
             with pytest.raises(TimeoutError, match="the endpoint http"):
                 await optimizer.infer("3 + 4 = ?", timeout_s=0.001)
+            end = time.monotonic() + 10
+            while endpoint.busy() and time.monotonic() < end:  # the late one was aborted
+                await asyncio.sleep(0.1)
+            assert endpoint.busy() == 0
             return results
 
     for result in asyncio.run(asked()):
