@@ -16,6 +16,7 @@ TRIED, COMPUTED, UNTRIED = "tried", "computed", "not tried"
 OVERTHINKING, FULL_CACHE, SHARED, LONG_CONTEXT = 0.3, 0.9, 0.3, 262_144
 LOW_BATCH, HIGH_BATCH, LONG_PROMPT, BURST, LATE = 0.25, 0.75, 4.0, 3.0, 0.05
 STEP_TOKENS = 16_384
+DRAM_GIB = 4.0  # to begin with
 
 
 @dataclass(frozen=True)
@@ -147,16 +148,17 @@ def far_prefixes(p: Profile, cfg: RunConfig) -> Iterator[Advice]:
         return
     if p.shared_prefix_share < SHARED or p.reuse_distance_tokens <= p.kv_capacity_tokens:
         return
-    if cfg.serve.replicas > 1:
+    gib = 2 * (cfg.kv.tiers.dram_gib or DRAM_GIB / 2)
+    if cfg.serve.replicas > 1 and cfg.serve.routing != "prefix":
         yield Advice(
-            "prefixes forgotten", "requests that begin alike to the same replica", (),
-            "each replica then has to remember fewer beginnings", UNTRIED, "several replicas",
+            "prefixes forgotten", "requests that begin alike to the same replica", ("serve.routing=prefix",),
+            "each replica then has to remember fewer beginnings", TRIED, "several replicas",
             "vllm:prefix_cache_hits of vllm:prefix_cache_queries",
         )  # fmt: skip
     yield Advice(
-        "prefixes forgotten", "a larger cache behind the KV cache (DRAM, then SSD)", (),
+        "prefixes forgotten", "a larger cache behind the KV cache (DRAM, then SSD)", (f"kv.tiers.dram_gib={gib:g}",),
         f"a beginning comes again after {p.reuse_distance_tokens:,} tokens; the cache holds {p.kv_capacity_tokens:,}",
-        UNTRIED, "a GPU; kv_transfer_config, which this endpoint does not set", "time to first token of hits",
+        TRIED, "so much host memory a replica; kv.tiers.disk for a disk behind it", "time to first token of hits",
     )  # fmt: skip
 
 
