@@ -5,6 +5,8 @@ from enum import Enum
 from functools import reduce
 from typing import Any
 
+from pipeline.quantization.stored import stored_quantisation
+
 _SCHEDULER = (
     "max_num_seqs",
     "max_num_batched_tokens",
@@ -65,6 +67,9 @@ def effective_engine(config: Any, frontend: Any, log_stats: bool) -> dict[str, A
     found = {name: _at(config, place) for name, place in PLACES.items()}
     found |= {name: getattr(frontend, name, None) for name in FRONTEND}
     found["additional_config"] = getattr(config, "additional_config", None) or None  # of policy and drafter
+    stated = _at(config, "model_config.hf_config.quantization_config")
+    if stored := stored_quantisation({"quantization_config": stated}):
+        found["quantized_checkpoint"] = stored.name
     told = {name: _plain(value) for name, value in found.items() if value is not None}
     return told | {"disable_log_stats": not log_stats}
 

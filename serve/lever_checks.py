@@ -11,6 +11,8 @@ from pipeline.config import RunConfig, UserError, nearest, resolve_path
 from pipeline.config.option_catalogue import catalogue
 from pipeline.engine.options import Device
 from pipeline.engine.vllm_source import class_fields, reasoning_parsers, tool_parsers
+from pipeline.quantization.hardware import cpu_has_amx, unfit
+from pipeline.quantization.stored import stored_quantisation
 from serve.kv_tier.checks import tier_refusals, transfer_refusals
 from serve.speculation.from_config import drafter_refusals, policy_refusals
 
@@ -37,11 +39,13 @@ def refusals(
     capability: tuple[int, int] | None = None,
     model: ModelConfig | None = None,
     installed: Installed = lambda package: importlib.util.find_spec(package) is not None,
+    amx: bool | None = None,
 ) -> list[str]:
     """One sentence for each lever that would not do on this device what it says.
 
     `capability` is the GPU's CUDA compute capability, `model` the served folder's config.json; what is not given is
-    not checked. `installed` says whether a Python package is there.
+    not checked. `installed` says whether a Python package is there, `amx` whether the processor has AMX tiles
+    (None: this machine's).
     """
     checks = (
         _kv(cfg, device, capability, installed),
@@ -50,7 +54,7 @@ def refusals(
         _blocks(cfg, device, model),
         _batching(cfg, device),
         _speculation(cfg, model, installed),
-        _quant(cfg, device, capability, model),
+        _quant(cfg, device, capability, model, cpu_has_amx() if amx is None else amx),
         _parser(cfg),
     )
     return [sentence for check in checks for sentence in check]
@@ -136,21 +140,29 @@ def _speculation(cfg: RunConfig, model: ModelConfig | None, installed: Installed
 
 
 def _quant(
-    cfg: RunConfig, device: Device, capability: tuple[int, int] | None, model: ModelConfig | None
+    cfg: RunConfig, device: Device, capability: tuple[int, int] | None, model: ModelConfig | None, amx: bool
 ) -> Iterator[str]:
     weights = cfg.quant.weights
+    stored = stored_quantisation(model or {})
+    if stored is not None:
+        if weights != "none":
+            yield (
+                f"quant.weights is {weights} but the served checkpoint is quantised already, to {stored.name}: weights "
+                "are rounded once; use none (kv.dtype may still be fp8)"
+            )
+        elif reason := unfit(stored, model or {}, device, cfg.engine.dtype, capability, amx):
+            yield f"model.path: {reason}"
+        return
     if weights == "none":
         return
     if device == "cpu":
         fate = "fails in vLLM's CPU kernels" if weights.startswith("fp8") else "is accepted on CPU and not applied"
-        yield f"quant.weights={weights} {fate}; use none, or serve a checkpoint quantised to int8 or int4"
+        yield f"quant.weights={weights} {fate}; use none, or serve a checkpoint that jobs.quantize made"
     elif weights.startswith("fp8") and capability is not None and capability < FP8_CAPABILITY:
         yield (
             f"quant.weights is {weights}; a GPU of compute capability {_dotted(capability)} has no FP8 (8.9 has): use "
             "none or int8_per_channel_weight_only"
         )
-    if model is not None and model.get("quantization_config"):
-        yield f"quant.weights is {weights} but the served checkpoint is quantised already; use none"
 
 
 def _parser(cfg: RunConfig) -> Iterator[str]:

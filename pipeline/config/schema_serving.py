@@ -258,7 +258,8 @@ def _given(section: Section, above: str = "") -> list[str]:
 
 
 class Quant(Section):
-    """Weights rounded while they are loaded. A checkpoint that is quantised already says so itself."""
+    """Weights rounded while they are loaded. A checkpoint that is quantised already (`jobs.quantize`, `jobs.qat`) says
+    so in its config.json, and goes with none."""
 
     weights: Literal["none", "fp8_per_tensor", "fp8_per_channel", "fp8_per_block", "int8_per_channel_weight_only"] = (
         "none"

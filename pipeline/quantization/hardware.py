@@ -62,8 +62,8 @@ def _on_cpu(stored: Stored, model: Mapping[str, Any], dtype: str, amx: bool) -> 
             if size % CPU_MULTIPLE:
                 yield f"{held}; on CPU {what} ({size}) must be a multiple of {CPU_MULTIPLE}"
     elif stored.number == "int" and stored.bits == 8:
-        if amx and dtype == "float32":
-            yield f"{held}, which on a processor with AMX tiles need engine.dtype bfloat16, not float32"
+        if amx and dtype != "bfloat16":
+            yield f"{held}, which on a processor with AMX tiles need engine.dtype bfloat16, not {dtype}"
     elif stored.bits is not None:
         yield f"{held}, which vLLM has no CPU kernel for; round the model to INT4 or INT8"
 

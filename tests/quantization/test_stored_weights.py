@@ -68,6 +68,7 @@ def test_weights_that_are_whole(model):
     [
         (INT4, "float32", False, "need engine.dtype bfloat16 or float16, not float32"),
         (W8A8, "float32", True, "on a processor with AMX tiles need engine.dtype bfloat16"),
+        (W8A8, "float16", True, "need engine.dtype bfloat16, not float16"),
         (FP8, "bfloat16", False, "need a processor with AMX tiles"),
         (FP8, "bfloat16", True, "only FP8 in blocks"),
         (FP8_BLOCKS, "float32", True, "need engine.dtype bfloat16, not float32"),

@@ -98,3 +98,11 @@ def test_vllms_own_types_become_plain():
     without = stand_in(options)
     without.speculative_config = None
     assert "speculative_config.method" not in effective_engine(without, None, log_stats=False)
+
+
+def test_a_rounded_checkpoint_is_told_by_its_own_name():
+    config = stand_in(asked())
+    config.model_config.hf_config = SimpleNamespace(quantization_config={"quant_method": "gptq", "bits": 4})
+    assert effective_engine(config, SimpleNamespace(), False)["quantized_checkpoint"] == "INT4 (W4A16, gptq)"
+    config.model_config.hf_config = SimpleNamespace()
+    assert "quantized_checkpoint" not in effective_engine(config, SimpleNamespace(), False)

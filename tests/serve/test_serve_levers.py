@@ -230,3 +230,33 @@ def test_tools_are_parsed_where_the_model_has_them():
     assert refusals(cfg("serve.tool_parser=hermes"), "cpu") == []
     text = only(refusals(cfg("serve.tool_parser=hermess"), "cpu"))
     assert "serve.tool_parser" in text and "'hermes'" in text
+
+
+INT4 = {
+    "quantization_config": {
+        "quant_method": "compressed-tensors",
+        "config_groups": {
+            "group_0": {"weights": {"num_bits": 4, "type": "int", "strategy": "group", "group_size": 32}},
+        },
+    },
+    "hidden_size": 128,
+}
+
+
+def test_a_rounded_checkpoint_is_recognised_and_its_weights_are_rounded_once():
+    twice = only(refusals(cfg("quant.weights=fp8_per_tensor"), "cuda", (9, 0), INT4))
+    assert "quantised already, to INT4 (W4A16, groups of 32, compressed-tensors)" in twice and "rounded once" in twice
+    assert refusals(cfg("kv.dtype=fp8"), "cuda", (9, 0), INT4) == []
+    assert refusals(cfg("kv.dtype=fp8", "engine.dtype=bfloat16"), "cpu", model=INT4) == []
+    assert "need engine.dtype bfloat16 or float16, not float32" in only(refusals(cfg(), "cpu", model=INT4))
+    odd = INT4 | {"intermediate_size": 100}
+    assert "intermediate_size (100) must be a multiple" in only(
+        refusals(cfg("engine.dtype=bfloat16"), "cpu", model=odd)
+    )
+
+
+def test_fp8_checkpoints_need_amx_on_a_cpu():
+    block = {"quantization_config": {"quant_method": "fp8", "weight_block_size": [128, 128]}}
+    half = cfg("engine.dtype=bfloat16")
+    assert "AMX" in only(refusals(half, "cpu", model=block, amx=False))
+    assert refusals(half, "cpu", model=block, amx=True) == []
