@@ -7,12 +7,13 @@ import sys
 from dataclasses import dataclass
 
 from pipeline.config import ROOT, load_config
+from pipeline.config.schema_serving import Reasoning
 from pipeline.engine import EngineOptions
 from serve.levers import engine_kwargs
 
 MODEL = os.environ.get("GPU_TEST_MODEL", str(ROOT / "infra/models/tiny"))
 DEADLINE_S = 900
-USUAL = ["engine={device: cuda, dtype: bfloat16, max_model_len: 4096, max_num_seqs: 64}", "reasoning={parser: null}"]
+USUAL = ["engine={dtype: bfloat16, max_model_len: 4096, max_num_seqs: 64}", "rollout.max_new_tokens=512"]
 
 # Reads {"engine": options, "prompts": token ids, "tokens": most of a reply} and writes what became of them.
 ENGINE = """
@@ -45,11 +46,13 @@ class Ran:
     error: str = ""
 
 
-def run(folder, prompts, tokens, *overrides, config=None, model=MODEL, **vllm):
-    """Greedy replies [prompt][tokens] of an engine with these options of ours, and engine arguments beyond them."""
+def run(folder, prompts, tokens, *overrides, cfg=None, model=MODEL, **vllm):
+    """Greedy replies [prompt][tokens] of an engine with these options of ours (or those of `cfg`), and with engine
+    arguments beyond them."""
     folder.mkdir(parents=True)
-    cfg = load_config(config, [*([] if config else USUAL), *overrides])
-    levers = engine_kwargs(EngineOptions.from_config(cfg.engine, "cuda"), cfg)
+    cfg = cfg or load_config(None, [*USUAL, *overrides])
+    cfg = cfg.model_copy(update={"reasoning": Reasoning(parser=None)})  # it would need the tokenizer
+    levers = engine_kwargs(EngineOptions.from_config(cfg.engine), cfg)
     engine = levers | {"model": model, "skip_tokenizer_init": True, "disable_log_stats": False} | vllm
     job, answer = folder / "job.json", folder / "answer.json"
     job.write_text(json.dumps({"engine": engine, "prompts": prompts, "tokens": tokens}))

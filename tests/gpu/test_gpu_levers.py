@@ -6,6 +6,7 @@ from statistics import median
 import pytest
 
 from pipeline.config import ROOT, load_config
+from pipeline.config.schema_serving import Speculation
 from pipeline.engine.blocks.rules import RULES
 from tests.gpu.gpu_engine import run
 
@@ -65,12 +66,15 @@ def test_a_capped_prompt_lets_short_ones_answer_sooner(tmp_path):
 def test_a_recipe_drafts_and_the_words_stay_the_same(tmp_path, name):
     """Each recipe's head says how to fetch its models; GPU_TEST_MODELS is the folder that holds them."""
     recipe = str(ROOT / f"infra/recipes/speculate_{name}.yaml")
-    cfg, home = load_config(recipe), os.environ["GPU_TEST_MODELS"]
-    model = os.path.join(home, os.path.basename(cfg.model.path))
-    drafter = [f"speculation.model={os.path.join(home, os.path.basename(cfg.speculation.model))}"] * bool(
-        cfg.speculation.model
-    )
-    drafted = run(tmp_path / "drafted", PROMPTS, 64, *drafter, config=recipe, model=model)
-    plain = run(tmp_path / "plain", PROMPTS, 64, "speculation={method: none}", config=recipe, model=model)
+    cfg = load_config(recipe)
+    model, drafter = (_in_models(path) for path in (cfg.model.path, cfg.speculation.model))
+    cfg = cfg.model_copy(update={"speculation": cfg.speculation.model_copy(update={"model": drafter})})
+    drafted = run(tmp_path / "drafted", PROMPTS, 64, cfg=cfg, model=model)
+    cfg = cfg.model_copy(update={"speculation": Speculation()})
+    plain = run(tmp_path / "plain", PROMPTS, 64, cfg=cfg, model=model)
     assert not drafted.error and not plain.error, drafted.error + plain.error
     assert agreement(drafted, plain) > 0.9  # greedy; kernels for several tokens round differently now and then
+
+
+def _in_models(path):
+    return path and os.path.join(os.environ["GPU_TEST_MODELS"], os.path.basename(path))
