@@ -95,7 +95,7 @@ def candidates():
         SHORT: short,
         NOISY: noisy(start),
         HASTY: taught(lambda problem, rng: "</think>\nThe answer is \\boxed{99}."),
-        LONG: taught(lambda problem, rng: demonstrate(problem, Overthinking(slip=0, checks=(3, 3)), rng), short),
+        LONG: taught(lambda problem, rng: demonstrate(problem, Overthinking(slip=0, checks=(1, 1)), rng), short),
     }
 
 
