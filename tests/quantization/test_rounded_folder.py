@@ -160,3 +160,17 @@ def test_divergence_by_hand():
     )
     expected = 0.5 * torch.log(torch.tensor(2.0)) + 0.5 * torch.log(torch.tensor(2 / 3))
     assert torch.allclose(divergence(wanted, found), torch.tensor([expected, 0.0]), atol=1e-6)
+
+
+def test_biases_stay_whole(tmp_path):
+    base = make_base(tmp_path / "base", family="qwen2")
+    model, read = whole(base), whole(base)
+    with torch.no_grad():
+        for part in (model, read):
+            part.model.layers[0].self_attn.q_proj.bias.fill_(0.5)
+    tensors = {name: value for name, value in model.state_dict().items() if name != "lm_head.weight"}
+    snapshot = write(tmp_path / "out", base, Grid(), tensors.items())
+    assert snapshot.manifest.tensors["model.layers.0.self_attn.q_proj.bias"].dtype == "bfloat16"
+    load_rounded(read, tmp_path / "out", Grid())
+    with torch.inference_mode(), on_grid(model, Grid()):
+        assert torch.equal(model(input_ids=IDS).logits, read(input_ids=IDS).logits)
