@@ -10,8 +10,8 @@ from serve.kv_budget import device_of
 from serve.levers import refusals
 
 # vLLM 0.32 has one FP8 kernel for weights that works on CPUs, and it needs AMX: per tensor fails when it is called, per
-# channel takes a path a hundred times slower. The endpoint refuses it all the same: it swaps weights, and these are
-# packed. Here nothing is swapped.
+# channel takes a path a hundred times slower. The endpoint refuses FP8 weights on CPUs, since swapping packed ones was
+# not tried; here nothing is swapped.
 CPU_FP8, AMX, AMX_DTYPE = "fp8_per_block", "amx_tile", "bfloat16"
 
 
