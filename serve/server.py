@@ -63,8 +63,11 @@ class HotSwapServer(LLMServer):
 
     async def __serve_build_asgi_app__(self) -> App:
         """What answers HTTP in this replica: vLLM's own routes and ours, behind access and gate."""
+        native = await super().__serve_build_asgi_app__()
+        for model in native.state.openai_serving_models.base_model_paths:
+            model.model_path = model.name  # the `root` of /v1/models: a path is nobody's business
         self._app = EndpointApp(
-            await super().__serve_build_asgi_app__(),
+            native,
             self.gate,
             self.tally,
             self.access,
