@@ -17,6 +17,7 @@ from vllm.distributed.weight_transfer.base import (
     WeightTransferUpdateInfo,
 )
 from vllm.distributed.weight_transfer.factory import WeightTransferEngineFactory
+from vllm.model_executor.layers.attention import is_deferred_attention_layer
 from vllm.model_executor.layers.vocab_parallel_embedding import ParallelLMHead
 from vllm.model_executor.model_loader.reload import finalize_layerwise_reload, initialize_layerwise_reload
 
@@ -63,7 +64,7 @@ class FolderTransfer(WeightTransferEngine[FolderInit, FolderUpdate]):
     def receive_weights(self, update_info: FolderUpdate) -> None:
         """Load every tensor the manifest lists; SnapshotError where file, manifest and model disagree."""
         manifest = check_manifest(update_info.folder, update_info.version, update_info.digest)
-        expected = {name for name, _ in self.model.named_parameters()} - tied_heads(self.model)
+        expected = {name for name, _ in self.model.named_parameters()} - tied_heads(self.model) - kv_scales(self.model)
         read: list[str] = []
         filled = self.model.load_weights(noted(read_tensors(Path(update_info.folder) / WEIGHTS_NAME), read))
         missing = sorted(expected - set(filled or ()))
@@ -141,6 +142,14 @@ def tied_heads(model: torch.nn.Module) -> set[str]:
     if not getattr(getattr(model, "config", None), "tie_word_embeddings", False):
         return set()
     return {f"{name}.weight" for name, module in model.named_modules() if isinstance(module, ParallelLMHead)}
+
+
+def kv_scales(model: torch.nn.Module) -> set[str]:
+    """Parameter names of the attention layers' own scales, which a model with rounded weights has. They are 1 unless a
+    checkpoint brings some, and a reload puts them back."""
+    layers = [(name, layer) for name, layer in model.named_modules() if is_deferred_attention_layer(layer)]
+    own = {f"{name}.{leaf}" for name, layer in layers for leaf, _ in layer.named_parameters(recurse=False)}
+    return {name for name in own if name.endswith(("_scale", "_zero_point"))}
 
 
 def noted(tensors: Iterator[tuple[str, torch.Tensor]], names: list[str]) -> Iterator[tuple[str, torch.Tensor]]:

@@ -33,6 +33,7 @@ CALLABLES = [
         "WeightTransferEngineFactory.register_engine",
         ["name", "module_path_or_cls"],
     ),
+    ("vllm.model_executor.layers.attention", "is_deferred_attention_layer", ["layer"]),
     ("vllm.model_executor.model_loader.reload", "initialize_layerwise_reload", ["model"]),
     ("vllm.model_executor.model_loader.reload.layerwise", "finalize_layerwise_processing", ["model", "model_config"]),
     ("vllm.model_executor.layers.vocab_parallel_embedding", "ParallelLMHead.tie_weights", ["embed_tokens"]),

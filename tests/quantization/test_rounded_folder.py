@@ -67,6 +67,8 @@ def test_the_folder_is_a_snapshot_with_its_own_identity(tmp_path, base):
     assert entries["model.layers.0.mlp.down_proj.weight_packed"].shape == (32, 8)
     assert entries["model.embed_tokens.weight"].dtype == "bfloat16" and "lm_head.weight" not in entries
     assert not any(name.endswith("proj.weight") for name in entries)
+    with pytest.raises(SnapshotError, match="is unknown to the model in"):
+        verify(tmp_path / "out", base=base)  # what an engine with whole weights asks before a swap
 
 
 def test_weights_that_were_trained_are_rounded_from_their_own_values(tmp_path, base):
