@@ -2,6 +2,8 @@
 PY := .venv/bin/python
 UNIT := not slow and not browser and not chaos and not gpu and not nightly
 ARGS ?=
+# Tests of one file stay together: they share engines and clusters. In the order of the folders, slow files come early.
+SPREAD ?= -n 2 --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
 .PHONY: help setup lock lock-gpu test test-unit lint demo up down
@@ -19,10 +21,10 @@ lock-gpu:  ## pin infra/requirements-gpu.in (CUDA; not yet run on a GPU)
 	@sh infra/lock.sh gpu
 
 test: setup  ## all tests but those for GPUs and the nightly ones
-	$(PY) -m pytest -m "not gpu and not nightly" $(ARGS)
+	$(PY) -m pytest $(SPREAD) -m "not gpu and not nightly" $(ARGS)
 
 test-unit: setup  ## the quick tests: no engine, no Ray, no browser
-	$(PY) -m pytest -m "$(UNIT)" $(ARGS)
+	$(PY) -m pytest $(SPREAD) -m "$(UNIT)" $(ARGS)
 
 lint: setup  ## ruff
 	$(PY) -m ruff check .

@@ -15,7 +15,7 @@ from jobs import services
 from jobs._services import read_state
 from pipeline.config import load_config
 from pipeline.problems import load_problems
-from pipeline.problems.tiny_lessons import PLAIN, Overthinking, demonstrate
+from pipeline.problems.tiny_lessons import PLAIN, demonstrate
 from pipeline.problems.tiny_tokenizer import build_tokenizer
 from pipeline.storage import open_storage
 from pipeline.tracking import Registry, Tracker
@@ -43,6 +43,7 @@ QUICK = (
     "gate.max_accuracy_drop=0.15",  # few problems
 )
 STEPS, ROWS = 150, 16
+AGAIN = 4  # times that the answer is repeated
 START, SHORT, NOISY, HASTY, LONG = range(5)
 
 
@@ -86,6 +87,12 @@ def noisy(state):
     return {name: value + value.std() * torch.randn_like(value) for name, value in own.items()}
 
 
+def said_again(problem, rng):
+    """As right as PLAIN, and half as long again."""
+    response = demonstrate(problem, PLAIN, rng)
+    return response + AGAIN * response[response.index("</think>") + len("</think>") :]
+
+
 def candidates():
     """By version: what is served at first, the same in fewer words, and three that must not stay."""
     start = start_model().state_dict()
@@ -95,7 +102,7 @@ def candidates():
         SHORT: short,
         NOISY: noisy(start),
         HASTY: taught(lambda problem, rng: "</think>\nThe answer is \\boxed{99}."),
-        LONG: taught(lambda problem, rng: demonstrate(problem, Overthinking(slip=0, checks=(1, 1)), rng), short),
+        LONG: taught(said_again, short),
     }
 
 
