@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from dataclasses import dataclass
+from pathlib import Path
 
 from pipeline.config import ROOT, load_config
 from pipeline.config.schema_serving import Reasoning
@@ -13,7 +14,9 @@ from serve.levers import engine_kwargs
 
 MODEL = os.environ.get("GPU_TEST_MODEL", str(ROOT / "infra/models/tiny"))
 DEADLINE_S = 900
-USUAL = ["engine={dtype: bfloat16, max_model_len: 4096, max_num_seqs: 64}", "rollout.max_new_tokens=512"]
+CONTEXT = min(4096, json.loads((Path(MODEL) / "config.json").read_text())["max_position_embeddings"])
+SIZES = f"engine={{dtype: bfloat16, max_model_len: {CONTEXT}, max_num_seqs: 64}}"
+USUAL = [SIZES, "rollout.max_new_tokens=128"]
 
 # Reads {"engine": options, "prompts": token ids, "tokens": most of a reply} and writes what became of them.
 ENGINE = """

@@ -8,7 +8,7 @@ import pytest
 from pipeline.config import ROOT, load_config
 from pipeline.config.schema_serving import Speculation
 from pipeline.engine.blocks.rules import RULES
-from tests.gpu.gpu_engine import run
+from tests.gpu.gpu_engine import CONTEXT, run
 
 pytestmark = [pytest.mark.gpu, pytest.mark.timeout(3600)]
 
@@ -53,10 +53,12 @@ def test_fp8_weights_take_half_the_memory(tmp_path, plain):
 
 
 def test_a_capped_prompt_lets_short_ones_answer_sooner(tmp_path):
-    prompts = [[10 + i % 80 for i in range(3900)], *PROMPTS]
-    budget = "batching.max_num_batched_tokens=512"
+    prompts = [[10 + i % 80 for i in range(CONTEXT - 100)], *PROMPTS]
+    budget = f"batching.max_num_batched_tokens={CONTEXT // 8}"
     free = run(tmp_path / "free", prompts, 32, CACHE, budget)
-    capped = run(tmp_path / "capped", prompts, 32, CACHE, budget, "batching.long_prefill_token_threshold=64")
+    capped = run(
+        tmp_path / "capped", prompts, 32, CACHE, budget, f"batching.long_prefill_token_threshold={CONTEXT // 64}"
+    )
     assert not free.error and not capped.error, free.error + capped.error
     assert median(capped.first_token_s[1:]) < median(free.first_token_s[1:])
     assert agreement(free, capped) > 0.9  # other shapes of the same sums
