@@ -62,7 +62,9 @@ class LocalEngine:
         self._weights = await asyncio.to_thread(weights_of, self._folder)
 
     def _build(self) -> Any:
-        os.environ.update(engine_env(self._options) | {"VLLM_CPU_OMP_THREADS_BIND": "nobind"})
+        # What is printed is the caller's: vLLM's log goes to stderr.
+        own = {"VLLM_CPU_OMP_THREADS_BIND": "nobind", "VLLM_LOGGING_STREAM": "ext://sys.stderr"}
+        os.environ.update(engine_env(self._options) | own)
         from vllm import AsyncEngineArgs
         from vllm.v1.engine.async_llm import AsyncLLM
 
@@ -150,9 +152,16 @@ class LocalEngine:
 
     async def close(self) -> None:
         """Ends the engine's process; requests inside end with an error."""
-        if self._engine is not None:
-            engine, self._engine = self._engine, None
-            await asyncio.to_thread(engine.shutdown)
+        if self._engine is None:
+            return
+        engine, self._engine = self._engine, None
+        if engine.output_handler is not None:
+            engine.output_handler.cancel()  # else it reports the end of the process as a failure
+        await asyncio.to_thread(engine.shutdown)
+        engine.shutdown = _nothing  # its finalizer calls it once more, when the interpreter ends, and would fail
+
+
+def _nothing(*args: object) -> None: ...
 
 
 def weights_of(folder: Path) -> str:
