@@ -3,10 +3,10 @@
 import asyncio
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
-from jobs._bench_rows import Row
+from jobs._bench_rows import Row, waves
 from jobs._evaluation import Evaluation
 from pipeline.evaluation import EndpointClient, Replies, ScoredTrace, score_traces, summarise
 from pipeline.evaluation.graders import grader_for
@@ -39,15 +39,6 @@ class Answers:
     seconds: float
 
 
-def waves(row: Row, evaluation: Evaluation, size: int) -> list[Evaluation]:
-    """What is asked without waiting for the part before: all, but for a row of groups."""
-    if row.clients != "groups":
-        return [evaluation]
-    step = max(1, size // evaluation.cfg.evaluation.samples)
-    problems = evaluation.problems
-    return [replace(evaluation, problems=problems[at : at + step]) for at in range(0, len(problems), step)]
-
-
 def at_once(row: Row, size: int) -> int:
     """Requests under way: one, a group, or enough that the engine never waits for a client."""
     return {"one": 1, "groups": size, "open": 2 * size}[row.clients]
@@ -65,8 +56,8 @@ def ask(
         client = EndpointClient(url, cfg.serve.model_id, options, longest, suffix, extra)
         began = time.monotonic()
         try:
-            parts = waves(row, evaluation, size)
-            found = [await client.ask_all(part.problems, cfg.run.seed, done) for part in parts]
+            parts = waves(row, evaluation.problems, max(1, size // options.samples))
+            found = [await client.ask_all(part, cfg.run.seed, done) for part in parts]
             return found, time.monotonic() - began
         finally:
             await client.close()

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from jobs._bench_requests import Shape
-from jobs._bench_rows import Row
+from jobs._bench_rows import Row, waves
 from jobs._bench_serve_figures import Repeat, read
 from jobs._launches import base_env
 from jobs._services import ServiceError, last_lines
@@ -36,12 +36,6 @@ class Sending:
     temperature: float
     seed: int
     extra: Mapping[str, Any] = field(default_factory=dict)
-
-
-def groups(row: Row, shapes: Sequence[Shape], size: int) -> list[list[Shape]]:
-    """What is sent without waiting for the part before: all, but for a row of groups."""
-    step = size if row.clients == "groups" else len(shapes)
-    return [list(shapes[start : start + step]) for start in range(0, len(shapes), step)]
 
 
 def arguments(row: Row, sending: Sending, count: int, prompts: Path, result: Path) -> list[str]:
@@ -72,7 +66,7 @@ class LoadClient:
         """Sends `shapes` as the row's clients do; the repeat, and its raw results `<files>-<group>.json`. Faulty where
         they are not what was asked for; ServiceError when the generator ends or takes longer than `deadline_s`."""
         raw, deadline = [], time.monotonic() + deadline_s
-        for number, part in enumerate(groups(row, shapes, sending.size)):
+        for number, part in enumerate(waves(row, shapes, sending.size)):
             prompts, result = (files.with_name(f"{files.name}-{number}.{kind}") for kind in ("jsonl", "json"))
             lines = [json.dumps({"prompt": shape.prompt, "output_tokens": shape.max_tokens}) for shape in part]
             prompts.write_text("\n".join(lines) + "\n", encoding="utf-8")

@@ -2,13 +2,14 @@
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from pipeline.config import RunConfig, UserError
 from pipeline.config.schema_serving import Autoscaling, KvCache, Quant, Speculation
 
 Clients = Literal["one", "groups", "open"]
-LENGTHS = (3, 4)  # phrases that ngram looks for: short ones, since a step of a small model is cheap to verify
+T = TypeVar("T")
+PHRASE_TOKENS = (3, 4)  # ngram looks for short phrases, since a step of a small model is cheap to verify
 STEP_COSTS = {"draft_fixed": 0.02}  # ngram looks a phrase up; no model drafts
 
 
@@ -68,6 +69,12 @@ def stack_of(row: Row, ran: Collection[str]) -> list[str]:
     return [name for name in found if name != "E"] if "F" in (*found, row.name) else found
 
 
+def waves(row: Row, items: Sequence[T], size: int) -> list[Sequence[T]]:
+    """What is sent without waiting for the part before: all, but for a row of groups, `size` items at a time."""
+    step = size if row.clients == "groups" else max(1, len(items))
+    return [items[start : start + step] for start in range(0, len(items), step)]
+
+
 def plain(cfg: RunConfig, seqs: int) -> RunConfig:
     """Row B: the config's engine with `seqs` requests at once, one replica, and none of the levers."""
     sections = {
@@ -102,7 +109,8 @@ def _speculation(cfg: RunConfig, k: int, log: str | None) -> Speculation:
     """The config's drafter, else ngram; a fixed length, or (with a `log`) the config's policy, else `goodput`."""
     asked = cfg.speculation
     if asked.method == "none":
-        drafter: dict[str, Any] = {"method": "ngram", "prompt_lookup_min": LENGTHS[0], "prompt_lookup_max": LENGTHS[1]}
+        shortest, longest = PHRASE_TOKENS
+        drafter: dict[str, Any] = {"method": "ngram", "prompt_lookup_min": shortest, "prompt_lookup_max": longest}
     else:
         names = ("method", "model", "prompt_lookup_min", "prompt_lookup_max", "branches", "backup")
         drafter = {name: value for name in names if (value := getattr(asked, name)) is not None}

@@ -18,6 +18,7 @@ from pipeline.weights import MANIFEST_NAME, read_manifest
 from serve.effective import compare, differences
 from serve.engine_config import FRONTEND, effective_engine
 from serve.levers import engine_kwargs
+from serve.policy import DIGEST_SHOWN, fingerprint
 
 GIB = 1 << 30
 TOLD_S = 60.0  # for a busy server to say what it runs with
@@ -46,12 +47,12 @@ def requested_of(cfg: RunConfig, options: EngineOptions) -> dict[str, Any]:
     return found | {"disable_log_stats": False}
 
 
-def fingerprint(folder: Path) -> str:
-    """`v<version>-<digest>` of a snapshot, as an endpoint marks its replies; v0 and zeros for other model folders."""
+def mark_of(folder: Path) -> str:
+    """Of a snapshot, as an endpoint marks its replies; version 0 and zeros for other model folders."""
     if not (folder / MANIFEST_NAME).is_file():
-        return f"v0-{0:08x}"
+        return fingerprint(0, "0" * DIGEST_SHOWN)
     manifest = read_manifest(folder)
-    return f"v{manifest.version}-{manifest.digest[:8]}"
+    return fingerprint(manifest.version, manifest.digest)
 
 
 @contextmanager
@@ -60,7 +61,7 @@ def serving(cfg: RunConfig, model: Path, folder: Path) -> Iterator[Served]:
     lines, when it does not start."""
     options = EngineOptions.from_config(cfg.engine)
     requested = requested_of(cfg, options)
-    marked = {"fingerprint_mode": "custom", "fingerprint_value": fingerprint(model)}
+    marked = {"fingerprint_mode": "custom", "fingerprint_value": mark_of(model)}
     launch = bare_launch(str(model), cfg.serve.model_id, requested | marked, options)
     launch = replace(launch, env=launch.env | {"VLLM_SERVER_DEV_MODE": "1"})  # it then says what it runs with
     with started(launch, folder, cfg.serve.start_deadline_s) as service:

@@ -21,8 +21,8 @@ from jobs._bench_environment import environment
 from jobs._bench_rows import Row, chosen, stack_of
 from jobs._bench_serve_arguments import arguments, choices_of, plan_text, settle
 from jobs._bench_serve_checks import broken
-from jobs._bench_serve_figure import levers_figure
 from jobs._bench_serve_figures import Slo
+from jobs._bench_serve_plot import levers_figure
 from jobs._bench_table import ratios, text
 from jobs._cli import run_command
 from jobs._runs import held, named, run_folder
