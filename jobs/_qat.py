@@ -95,9 +95,11 @@ def _told(whole: Sequence[Any], found: Any, answers: Sequence[Answer]) -> dict[s
     """Means a token: KL divergence from the whole model, and the loss on the sampled tokens (both nats)."""
     import torch
 
+    from pipeline.quantization.modules import divergence
+
     kl = loss = 0.0
     for there, here, (_, response) in zip(whole, found, answers, strict=True):
-        kl += float((there.exp() * (there - here)).sum())
+        kl += float(divergence(there, here).sum())
         loss -= float(here.gather(-1, torch.tensor(response)[:, None]).sum())
     tokens = sum(len(response) for _, response in answers)
     return {"kl": kl / tokens, "loss": loss / tokens, "tokens": tokens, "answers": len(answers)}

@@ -17,7 +17,7 @@ from pipeline.learner.policy_step import Collated
 from pipeline.learner.supervised import Teacher, first_model, teach
 from pipeline.quantization.folder import Identity, write_rounded
 from pipeline.quantization.grid import Grid
-from pipeline.quantization.modules import put_on_grid
+from pipeline.quantization.modules import divergence, put_on_grid
 from pipeline.weights import MANIFEST_NAME, read_manifest
 
 
@@ -82,12 +82,6 @@ def grid_of(cfg: Any) -> Grid:
     if cfg.qat.bits is None:
         raise UserError("qat.bits is not set: there is nothing to train for; set it to 4 for INT4 weights")
     return Grid(cfg.qat.bits, cfg.qat.group)
-
-
-def divergence(wanted: Tensor, found: Tensor) -> Tensor:
-    """KL divergence [N] (nats) of softmax(`found`) from softmax(`wanted`), both logits [N, V]."""
-    logs, others = wanted.float().log_softmax(-1), found.float().log_softmax(-1)
-    return (logs.exp() * (logs - others)).sum(-1)
 
 
 def _at(batch: Collated, logits: Tensor) -> Tensor:

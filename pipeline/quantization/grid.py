@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 PACKED, PLAIN = "pack-quantized", "int-quantized"
 WORD_BITS = 4  # of a packed weight: vLLM's kernels read no narrower ones in this format
-EIGHT = 8  # bits: a scale an output, and activations are rounded too
+W8A8_BITS = 8  # a scale an output, and activations are rounded too
 
 
 @dataclass(frozen=True)
@@ -32,21 +32,21 @@ class Grid:
     group: int | None = 32
 
     def __post_init__(self) -> None:
-        if self.bits not in (2, 3, 4, EIGHT):
+        if self.bits not in (2, 3, 4, W8A8_BITS):
             raise ValueError(f"no grid of {self.bits} bits; 2, 3, 4 and 8 are there")
-        if self.group is not None and (self.group < 2 or self.bits == EIGHT):
+        if self.group is not None and (self.group < 2 or self.bits == W8A8_BITS):
             raise ValueError(f"no groups of {self.group} with {self.bits} bits; 8 bits have one scale an output")
 
     @property
     def name(self) -> str:
         """As in "W4A16, groups of 32"."""
         grouped = f"groups of {self.group}" if self.group else "a scale a row"
-        return f"W{self.bits}A{8 if self.bits == EIGHT else 16}, {grouped}"
+        return f"W{self.bits}A{8 if self.bits == W8A8_BITS else 16}, {grouped}"
 
     @property
     def format(self) -> str:
         """The package's name of the way weights lie in the file."""
-        return PLAIN if self.bits == EIGHT else PACKED
+        return PLAIN if self.bits == W8A8_BITS else PACKED
 
     @property
     def scale_type(self) -> torch.dtype:

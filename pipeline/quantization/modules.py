@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from pipeline.quantization.folder import layers_of
-from pipeline.quantization.grid import EIGHT, Grid, through
+from pipeline.quantization.grid import W8A8_BITS, Grid, through
 
 INT8_MOST = 127
 
@@ -21,7 +21,7 @@ class RoundedLinear(nn.Linear):
     grid: Grid
 
     def forward(self, inputs: Tensor) -> Tensor:
-        if self.grid.bits == EIGHT:
+        if self.grid.bits == W8A8_BITS:
             inputs = rounded_inputs(inputs)
         return functional.linear(inputs, through(self.weight, self.grid), self.bias)
 
@@ -72,12 +72,17 @@ def difference(model: nn.Module, grid: Grid, sequences: Sequence[Sequence[int]])
         whole = _logits(model, ids)
         with on_grid(model, grid):
             there = _logits(model, ids)
-        logs, others = whole.log_softmax(-1), there.log_softmax(-1)
         tokens += len(ids)
-        kl += float((logs.exp() * (logs - others)).sum())
+        kl += float(divergence(whole, there).sum())
         most = max(most, float((whole - there).abs().max()))
         same += int((whole.argmax(-1) == there.argmax(-1)).sum())
     return Difference(tokens, kl / tokens, most, same / tokens)
+
+
+def divergence(wanted: Tensor, found: Tensor) -> Tensor:
+    """KL divergence [N] (nats) of softmax(`found`) from softmax(`wanted`), both logits [N, V]."""
+    logs, others = wanted.float().log_softmax(-1), found.float().log_softmax(-1)
+    return (logs.exp() * (logs - others)).sum(-1)
 
 
 def _logits(model: nn.Module, ids: Sequence[int]) -> Tensor:

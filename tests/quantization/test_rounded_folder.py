@@ -16,7 +16,7 @@ from pipeline.quantization.folder import (
     write_rounded,
 )
 from pipeline.quantization.grid import Grid
-from pipeline.quantization.modules import difference, on_grid, put_on_grid, rounded_inputs
+from pipeline.quantization.modules import difference, divergence, on_grid, put_on_grid, rounded_inputs
 from pipeline.quantization.stored import stored_quantisation
 from pipeline.weights import SnapshotError, model_reference, read_reference, verify
 from pipeline.weights.tensors import folder_shapes
@@ -135,8 +135,6 @@ def test_inputs_on_eight_bits_by_hand():
 
 def test_training_on_the_grid_comes_nearer_to_the_whole_model(base):
     """The trained thing in small: straight-through gradients of the divergence, against rounding to nearest."""
-    from pipeline.learner.qat import divergence
-
     teacher, student, grid = whole(base), whole(base), Grid(2, 32)
     put_on_grid(student, grid)
     ids = torch.randint(3, 48, (8, 24), generator=torch.Generator().manual_seed(1))
@@ -154,8 +152,6 @@ def test_training_on_the_grid_comes_nearer_to_the_whole_model(base):
 
 
 def test_divergence_by_hand():
-    from pipeline.learner.qat import divergence
-
     wanted, found = (
         torch.log(torch.tensor([[0.5, 0.5], [1.0, 3.0]])),
         torch.log(torch.tensor([[0.25, 0.75], [1.0, 3.0]])),
