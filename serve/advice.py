@@ -114,7 +114,7 @@ def long_prompts(p: Profile, cfg: RunConfig) -> Iterator[Advice]:
         yield Advice(
             "long prompts hold others up", "prefill and decode on GPUs of their own", (),
             "frees the time between tokens from prompts; throughput does not rise", UNTRIED,
-            "two GPUs and a KV connector, which this endpoint does not set",
+            "two GPUs, an endpoint on each with kv.transfer, and a router between them that is yours",
             "time to first token and between tokens, both",
         )  # fmt: skip
 

@@ -124,8 +124,8 @@ class InferenceOptimizer:
         except TimeoutError:
             self.counters["timeouts"] += 1
             raise TimeoutError(
-                f"{self._backend.who} gave no whole reply within {reply.ask.timeout_s:g} s: {reply.signs} signs of "
-                f"text had come, {self._inside} requests were under way"
+                f"{self._backend.who} gave no whole reply within {reply.ask.timeout_s:g} s: {reply.length} characters "
+                f"of text had come, {self._inside} requests were under way"
             ) from None
 
 
@@ -138,7 +138,7 @@ class _Reply:
         self.text: dict[Phase, str] = {"reasoning": "", "answer": ""}
 
     @property
-    def signs(self) -> int:
+    def length(self) -> int:
         return sum(map(len, self.text.values()))
 
     def piece(self, part: tuple[Phase, str] | Usage) -> Piece:

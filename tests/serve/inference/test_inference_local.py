@@ -98,7 +98,7 @@ def test_pieces_are_the_whole(runner, optimizer):
 def test_late_and_cancelled_requests_are_aborted(runner, optimizer):
     async def cancelled():
         before = optimizer.counters["aborted"]
-        with pytest.raises(TimeoutError, match=r"the engine of tiny gave no whole reply within 0\.05 s: \d+ signs"):
+        with pytest.raises(TimeoutError, match=r"of tiny gave no whole reply within 0\.05 s: \d+ characters"):
             await optimizer.infer(PROMPT, timeout_s=0.05, max_tokens=400, temperature=1.0)
         task = asyncio.create_task(optimizer.infer(PROMPT, temperature=1.0))
         while not unfinished(optimizer):

@@ -131,7 +131,7 @@ def test_what_is_no_reply(server, error, part):
 
 def test_a_late_reply_is_left():
     server = Server(WHOLE[:3], hangs=True)
-    with pytest.raises(TimeoutError, match=r"the endpoint http://there gave no whole reply within 0.2 s: 8 signs"):
+    with pytest.raises(TimeoutError, match=r"the endpoint http://there gave no whole reply within 0.2 s: 8 characters"):
         infer(server, timeout_s=0.2)
     assert server.left == 1 and server.counters == Counter(requests=1, timeouts=1, aborted=1)
 
