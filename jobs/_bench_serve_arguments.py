@@ -11,7 +11,7 @@ from jobs._cli import whole_number
 from jobs._dashboard import dashboard_arguments
 from pipeline.config import RunConfig, UserError
 
-CI = {"rows": "A,A',B,D,E,F", "requests": 16, "repeats": 1, "limit": 8, "drafts": (3,), "tokens": (8, 64)}
+CI = {"rows": "A,A',B,D,E,F", "requests": 32, "repeats": 3, "limit": 4, "drafts": (3,), "tokens": (8, 160)}
 USUAL = {"rows": ",".join(ROWS), "requests": 48, "repeats": 3, "limit": None, "drafts": (2, 4), "tokens": None}
 
 
