@@ -16,7 +16,7 @@ from pipeline.config import RunConfig, UserError
 from pipeline.engine.options import EngineOptions
 from pipeline.weights import MANIFEST_NAME, read_manifest
 from serve.effective import compare, differences
-from serve.engine_config import FRONTEND, effective_engine
+from serve.engine_config import FRONTEND, effective_engine, kv_tokens
 from serve.levers import engine_kwargs
 from serve.policy import DIGEST_SHOWN, fingerprint
 
@@ -96,12 +96,6 @@ def _as_object(plain: Mapping[str, Any]) -> Any:
             value = SimpleNamespace(**told)
         found[name] = value
     return SimpleNamespace(**found)
-
-
-def kv_tokens(effective: Mapping[str, Any]) -> int | None:
-    """What the KV cache holds, all requests together; None where the server does not tell."""
-    blocks, size = effective.get("kv_cache_blocks"), effective.get("block_size")
-    return blocks * size if blocks and size else None
 
 
 def memory_of(seen: Mapping[str, Any], device: str) -> dict[str, Any]:

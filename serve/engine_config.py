@@ -74,6 +74,13 @@ def effective_engine(config: Any, frontend: Any, log_stats: bool) -> dict[str, A
     return told | {"disable_log_stats": not log_stats}
 
 
+def kv_tokens(effective: Mapping[str, Any]) -> int | None:
+    """What the KV cache of an engine that runs with `effective` holds, all requests together; None where it is not
+    told."""
+    blocks, size = effective.get("kv_cache_blocks"), effective.get("block_size")
+    return blocks * size if blocks and size else None
+
+
 def _at(config: Any, place: str) -> Any:
     return reduce(lambda part, name: getattr(part, name, None), place.split("."), config)
 

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean, quantiles
 from typing import Any
 
+from serve.engine_config import kv_tokens
 from serve.observation.histograms import quantile, share_above
 from serve.observation.samples import Sample, by_process, increase, new_observations
 
@@ -17,12 +18,11 @@ HITS, QUERIES = "vllm:prefix_cache_hits_total", "vllm:prefix_cache_queries_total
 def of_engine(effective: Mapping[str, Any], replicas: int) -> dict[str, Any]:
     """What an engine's options say, by `serve.engine_config.effective_engine`; `replicas` are alike."""
     device = "cpu" if effective.get("device") == "cpu" else "cuda"
-    blocks, size = effective.get("kv_cache_blocks"), effective.get("block_size")
     found = {
         "device": device,
         "gpus": 0 if device == "cpu" else replicas * effective.get("tensor_parallel_size", 1),
         "context_tokens": effective.get("max_model_len"),
-        "kv_capacity_tokens": blocks * size if blocks and size else None,
+        "kv_capacity_tokens": kv_tokens(effective),
     }
     return {name: value for name, value in found.items() if value is not None}
 

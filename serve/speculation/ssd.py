@@ -11,7 +11,7 @@ probabilities inside the verifier. Temperature enters only through `alpha` and `
 """
 
 import heapq
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from pipeline.config import UserError
 
@@ -126,8 +126,3 @@ def forecast(setting: Saguaro) -> Forecast:
     ordinary = emitted(setting.alpha, setting.k) / (1 + drafting)
     hits = prepared * after_hit + (1 - prepared) * after_miss
     return Forecast(hits, tokens / (max(1.0, drafting) + wait), ordinary)
-
-
-def best_backup(setting: Saguaro) -> str:
-    """The backup with the highest forecast: neural for small batches, fast where some sequence nearly always misses."""
-    return max(BACKUPS, key=lambda backup: forecast(replace(setting, backup=backup)).goodput)

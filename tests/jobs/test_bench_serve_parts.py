@@ -23,7 +23,7 @@ from jobs._bench_serve_arguments import above, whole_numbers
 from jobs._bench_serve_checks import broken
 from jobs._bench_serve_figures import Faulty, Repeat, Slo, acceptance, latency, median_interval, read, row_figures
 from jobs._bench_serve_plot import levers_figure
-from jobs._bench_served import kv_tokens, memory_of, requested_of
+from jobs._bench_served import memory_of, requested_of
 from jobs._bench_table import compared, ratios, text
 from jobs._evaluation import Evaluation
 from jobs._services import ServiceError
@@ -207,7 +207,6 @@ def test_levers_that_did_nothing(tmp_path):
 
 
 def test_room_and_memory_are_read_not_guessed():
-    assert kv_tokens({"kv_cache_blocks": 10, "block_size": 32}) == 320 and kv_tokens({"block_size": 32}) is None
     assert memory_of({"server": {"peak": 3 << 30}}, "cpu")["peak_gb"] == 3.0
     assert memory_of({}, "cpu")["peak_gb"] is None
 

@@ -8,7 +8,7 @@ from pipeline.config import load_config
 from pipeline.engine.options import EngineOptions
 from pipeline.engine.vllm_source import config_fields
 from serve.effective import compare, differences
-from serve.engine_config import PLACES, effective_engine
+from serve.engine_config import PLACES, effective_engine, kv_tokens
 from serve.levers import engine_kwargs
 
 ALL = [
@@ -106,3 +106,7 @@ def test_a_rounded_checkpoint_is_told_by_its_own_name():
     assert effective_engine(config, SimpleNamespace(), False)["quantized_checkpoint"] == "INT4 (W4A16, gptq)"
     config.model_config.hf_config = SimpleNamespace()
     assert "quantized_checkpoint" not in effective_engine(config, SimpleNamespace(), False)
+
+
+def test_tokens_of_the_cache_are_its_blocks_where_they_are_told():
+    assert kv_tokens({"kv_cache_blocks": 10, "block_size": 32}) == 320 and kv_tokens({"block_size": 32}) is None
