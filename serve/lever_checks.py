@@ -1,6 +1,6 @@
 """What must not reach vLLM: levers that it would accept and then ignore, get wrong, or fail on minutes later.
 
-Pure: no Ray, no vLLM, no torch. What vLLM itself refuses at once and in plain words is left to it.
+No Ray, no vLLM; torch only to ask a GPU what it can. What vLLM itself refuses at once and in plain words is left to it.
 """
 
 import importlib.util
@@ -28,9 +28,18 @@ ModelConfig = Mapping[str, Any]  # a model folder's config.json
 def check_levers(
     cfg: RunConfig, device: Device, capability: tuple[int, int] | None = None, model: ModelConfig | None = None
 ) -> None:
-    """Raise UserError with the first of `refusals`."""
-    for sentence in refusals(cfg, device, capability, model):
+    """Raise UserError with the first of `refusals`. `capability` None: that of this machine's GPU, where it has one."""
+    for sentence in refusals(cfg, device, capability or gpu_capability(device), model):
         raise UserError(sentence)
+
+
+def gpu_capability(device: Device) -> tuple[int, int] | None:
+    """CUDA compute capability of this machine's first GPU; None without one, or when the device is the CPU."""
+    if device == "cpu":
+        return None
+    import torch
+
+    return torch.cuda.get_device_capability() if torch.cuda.is_available() else None
 
 
 def refusals(

@@ -41,10 +41,18 @@ def cases(folder: Path) -> list[Case]:
         Case("bf16", "8b", _common(), "rows A A' B", 120),
         Case("fp8-weights", "8b", _common() | fp8, "row", 80),
         Case("fp8-weights-and-kv", "8b", _common() | fp8 | {"kv_cache_dtype": "fp8"}, "row", 80),
-        Case("dram-tier", "8b", _common() | {"kv_offloading_size": 32}, "tiers", 80),
+        Case("dram-tier", "8b", _common() | _dram_tier(32), "tiers", 80),
     ]
     drafted = [case for length in ACCEPTED for case in _drafting(folder, length)]
     return [*found, *drafted[:2], _adaptive(folder), *drafted[2:]]
+
+
+def _dram_tier(gib: int) -> dict[str, Any]:
+    """As `kv.tiers` sets it up."""
+    from pipeline.config import RunConfig
+    from serve.kv_tier.arguments import kv_transfer_config
+
+    return {"kv_transfer_config": kv_transfer_config(RunConfig(kv={"tiers": {"dram_gib": gib}}), "cuda")}
 
 
 def _drafting(folder: Path, length: float) -> list[Case]:

@@ -106,7 +106,7 @@ class Tiers(Section):
 class Transfer(Section):
     """Finished prefixes from one endpoint's engines to another's, on GPUs: one computes prompts, the other replies."""
 
-    connector: Literal["nixl", "nixl_push", "mooncake", "moriio", "lmcache", "lmcache_server"] | None = None
+    connector: Literal["nixl", "nixl_push", "mooncake", "moriio"] | None = None
     role: Literal["both", "producer", "consumer"] = "both"  # producer: computes prompts; consumer: replies
     extra: dict[str, Any] = {}  # the connector's own options, as vLLM names them
 

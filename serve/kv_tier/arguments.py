@@ -16,8 +16,6 @@ CONNECTORS = {  # kv.transfer.connector: vLLM's registered name, and the package
     "nixl_push": ("NixlPushConnector", "nixl"),
     "mooncake": ("MooncakeConnector", "mooncake"),
     "moriio": ("MoRIIOConnector", "mori"),
-    "lmcache": ("LMCacheConnectorV1", "lmcache"),
-    "lmcache_server": ("LMCacheMPConnector", "lmcache"),
 }
 
 

@@ -15,7 +15,6 @@ from serve.kv_tier.block_file import file_size
 
 SHARED = Path("/dev/shm")  # where vLLM keeps the pool
 PAGE = 4096  # the pool's rows are whole pages of memory
-STALE = ("lmcache", "lmcache_server")  # no reset of the connector reaches what they keep
 
 
 def tier_refusals(cfg: RunConfig, device: Device, model: Mapping[str, Any] | None) -> Iterator[str]:
@@ -87,11 +86,6 @@ def transfer_refusals(cfg: RunConfig, device: Device, installed: Callable[[str],
         yield f"kv.transfer.connector is {name}, which moves the cache of GPUs; on CPU use kv.tiers"
     elif registered not in kv_connectors():
         yield f"kv.transfer.connector is {name}, but the installed vLLM has no {registered}; install the pinned release"
-    elif name in STALE:
-        yield (
-            f"kv.transfer.connector is {name}, which keeps prefixes over a swap of the weights and cannot be told of "
-            "it; use kv.tiers, or nixl between two endpoints"
-        )
     elif not installed(package):
         yield f"kv.transfer.connector is {name} but the package {package} is not installed; install it"
     if cfg.kv.tiers.dram_gib is not None:

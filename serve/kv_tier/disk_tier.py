@@ -61,13 +61,14 @@ class DiskTier(SecondaryTierManager):
         self._finished: queue.SimpleQueue[tuple[JobResult, set[OffloadKey]]] = queue.SimpleQueue()
         self._under_way, self._idle = 0, threading.Condition()
         self._lookups = _Lookups(self)
-        self._reporter = Reporter(self._marks, "disk", self.state)
         self._janitor = Every(PERIOD_S, self._tidy, "kv-janitor")
+        self._reporter = Reporter(self._marks, "disk", self.state)
 
     def state(self) -> dict[str, Any]:
         """Counters, the bytes held on the path and the root in use (None: off, no weights are marked)."""
-        store = self._store
-        return {**self.counts.all(), "bytes": self._quota.used(), "root": store.root if store else None}
+        root = self._store.root if self._store else None
+        failed = self._janitor.failures
+        return {**self.counts.all(), "janitor_failures": failed, "bytes": self._quota.used(), "root": root}
 
     def lookup(self, key: OffloadKey, req_context: ReqContext) -> LookupResult:
         """Whether there is a file for `key`; RETRY until the lookup thread has seen."""

@@ -15,7 +15,7 @@ logger = logging.getLogger(__name__)
 
 
 class Every:
-    """Calls `act` every `period_s` seconds, and at `now()`. An OSError of it is counted and logged once."""
+    """Calls `act` every `period_s` seconds, and at `now()`. What fails in it is counted, and the first logged."""
 
     def __init__(self, period_s: float, act: Callable[[], None], name: str) -> None:
         self._period_s, self._act, self._name = period_s, act, name
@@ -39,7 +39,7 @@ class Every:
             self._due.clear()
             try:
                 self._act()
-            except OSError as error:
+            except Exception as error:  # noqa: BLE001 - the thread goes on; the count is told
                 self.failures += 1
                 if self.failures == 1:
                     logger.warning("%s: %s", self._name, error)

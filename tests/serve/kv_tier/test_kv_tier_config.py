@@ -170,7 +170,6 @@ def test_a_connector_between_endpoints_is_vllms_by_its_name():
     [
         ("kv.transfer.connector=nixl", "cpu", "on CPU use kv.tiers"),
         ("kv.transfer.connector=mooncake", "cuda", "the package mooncake is not installed"),
-        ("kv.transfer.connector=lmcache", "cuda", "keeps prefixes over a swap of the weights"),
         ("kv={transfer: {connector: nixl}, tiers: {dram_gib: 1}}", "cuda", "has one connector; remove one"),
     ],
 )
