@@ -99,7 +99,7 @@ class Qat(Section):
     samples: Positive = 2  # answers to each problem of problems.train
     steps: Positive = 200
     tokens_per_step: Positive = 4096
-    lr: Annotated[float, Field(gt=0)] = 3e-4
+    lr: Annotated[float, Field(gt=0)] = 1e-4  # fewer bits want more: 1e-3 for 2
     lr_floor: Share = 0.03  # of the rate, at the end of its cosine
     warmup_steps: NonNegative = 10
     held_out: Share = 0.05  # of the answers: not learned from, the loss on them is told before and after
