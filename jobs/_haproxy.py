@@ -42,6 +42,9 @@ def haproxy_env(folder: Path) -> dict[str, str]:
         "RAY_SERVE_HAPROXY_NBTHREAD": "1" if (os.cpu_count() or 1) <= 4 else "4",
         "RAY_SERVE_HAPROXY_METRICS_PORT": str(ports[0]),
         "RAY_SERVE_HAPROXY_STATS_PORT": str(ports[1]),
+        # HAProxy asks Serve's own proxy while no replica is up. On Ray's fixed port that may be another head's.
+        "RAY_SERVE_FALLBACK_PROXY_HTTP_PORT": str(free_port()),
+        "RAY_SERVE_FALLBACK_PROXY_GRPC_PORT": str(free_port()),
         "RAY_SERVE_HAPROXY_CONFIG_FILE_LOC": str(home / "haproxy.cfg"),
         "RAY_SERVE_HAPROXY_SOCKET_PATH": str(home / "admin.sock"),
         "RAY_SERVE_HAPROXY_METRICS_SOCKET_PATH": str(home / "metrics.sock"),

@@ -9,7 +9,7 @@ from jobs._haproxy import haproxy_env
 def test_every_head_has_files_and_ports_of_its_own(tmp_path):
     first, second = haproxy_env(tmp_path / "a"), haproxy_env(tmp_path / "b")
     apart = [name for name in first if name.endswith(("_PORT", "_LOC", "_PATH", "_BASE", "_FILE"))]
-    assert len(apart) == 8 and all(first[name] != second[name] for name in apart)
+    assert len(apart) == 10 and all(first[name] != second[name] for name in apart)
 
 
 def test_the_wrapper_moves_metrics_and_statistics_to_loopback_and_does_not_splice(tmp_path):
