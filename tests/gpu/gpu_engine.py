@@ -31,6 +31,7 @@ outs = llm.generate([{"prompt_token_ids": ids} for ids in job["prompts"]], param
 cache = llm.llm_engine.vllm_config.cache_config
 json.dump({
     "token_ids": [list(out.outputs[0].token_ids) for out in outs],
+    "logprobs": [[e[t].logprob for e, t in zip(o.outputs[0].logprobs, o.outputs[0].token_ids)] for o in outs],
     "first_token_s": [out.metrics.first_token_latency for out in outs],
     "capacity": cache.num_gpu_blocks * cache.block_size,
     "weight_bytes": llm.apply_model(lambda model: sum(p.numel() * p.element_size() for p in model.parameters()))[0],
@@ -43,6 +44,7 @@ class Ran:
     """What an engine did; `error` is the end of what it wrote where it did not start."""
 
     token_ids: list
+    logprobs: list
     first_token_s: list
     capacity: int
     weight_bytes: int
@@ -64,5 +66,5 @@ def run(folder, prompts, tokens, *overrides, cfg=None, model=MODEL, **vllm):
     command = [sys.executable, "-c", ENGINE, str(job), str(answer)]
     done = subprocess.run(command, env=env, timeout=DEADLINE_S, capture_output=True, text=True, check=False)
     if done.returncode:
-        return Ran([], [], 0, 0, done.stderr[-4000:])
+        return Ran([], [], [], 0, 0, done.stderr[-4000:])
     return Ran(**json.loads(answer.read_text()))
