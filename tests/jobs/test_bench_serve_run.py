@@ -50,6 +50,7 @@ def test_a_row_and_one_that_cannot_run_here(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.nightly
+@pytest.mark.timeout(600)  # six servers
 def test_the_form_for_ci(tmp_path):
     code, result = measure(tmp_path, "--ci")
     assert code == 0, [row["why_not"] for row in result["rows"]]
