@@ -24,6 +24,7 @@ def main(cfg: RunConfig, args: argparse.Namespace) -> int:
     """Returns once the replicas have confirmed; 1 when they did not (the canary is then taken back)."""
     from jobs._replicas import LiveEndpoint
 
+    args = _asked(args)
     live = LiveEndpoint(cfg, dashboard_of(args))
     try:
         with alone(cfg):
@@ -61,7 +62,17 @@ def _start(cfg: RunConfig, args: argparse.Namespace, live: "LiveEndpoint") -> in
     return 0
 
 
+def _asked(args: argparse.Namespace) -> argparse.Namespace:
+    """With the defaults of `start`. UserError for options that `end` would not read."""
+    for name in ("candidate", "replicas"):
+        if args.action == "end" and getattr(args, name) is not None:
+            raise UserError(f"--{name} does nothing with `end`, which ends any canary; leave it out")
+    args.candidate, args.replicas = args.candidate or "candidate", args.replicas or 1
+    return args
+
+
 def _plan(cfg: RunConfig, args: argparse.Namespace) -> str:
+    args = _asked(args)
     if args.action == "end":
         return "every replica returns to what the deployment serves"
     return f"{args.candidate} of {cfg.tracking.registered_model} on {args.replicas} replica(s)"
@@ -70,12 +81,8 @@ def _plan(cfg: RunConfig, args: argparse.Namespace) -> str:
 def _arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("action", choices=["start", "end"])
     dashboard_arguments(parser)
-    parser.add_argument(
-        "--candidate", type=release_name, default="candidate", help=f"{NAMES} (default: candidate)"
-    )
-    parser.add_argument(
-        "--replicas", type=whole_number("--replicas"), default=1, help="how many replicas get it (default: 1)"
-    )
+    parser.add_argument("--candidate", type=release_name, help=f"start: {NAMES} (default: candidate)")
+    parser.add_argument("--replicas", type=whole_number("--replicas"), help="start: how many get it (default: 1)")
 
 
 def command(argv: Sequence[str] | None = None) -> int:

@@ -9,7 +9,7 @@ from typing import Any
 
 from pipeline.config import RunConfig, UserError, nearest, resolve_path
 from pipeline.config.option_catalogue import catalogue
-from pipeline.engine.options import Device
+from pipeline.engine.options import Device, EngineOptions
 from pipeline.engine.vllm_source import class_fields, reasoning_parsers, tool_parsers
 from pipeline.quantization.hardware import cpu_has_amx, unfit
 from pipeline.quantization.stored import stored_quantisation
@@ -28,7 +28,11 @@ ModelConfig = Mapping[str, Any]  # a model folder's config.json
 def check_levers(
     cfg: RunConfig, device: Device, capability: tuple[int, int] | None = None, model: ModelConfig | None = None
 ) -> None:
-    """Raise UserError with the first of `refusals`. `capability` None: that of this machine's GPU, where it has one."""
+    """Raise UserError for an engine that cannot be on the device, then with the first of `refusals`.
+
+    `capability` None: that of this machine's GPU, where it has one.
+    """
+    EngineOptions.from_config(cfg.engine, device)
     for sentence in refusals(cfg, device, capability or gpu_capability(device), model):
         raise UserError(sentence)
 
