@@ -9,7 +9,9 @@ So a file that is cut short, damaged, renamed or copied from another root is tol
 
 import hashlib
 import os
+import stat
 import struct
+from io import FileIO
 from pathlib import Path
 
 MAGIC = b"KVBLOCK1"
@@ -32,9 +34,9 @@ def header(root: str, name: str, payload: bytes | memoryview) -> bytes:
 
 
 def read_into(path: Path, root: str, name: str, target: memoryview) -> None:
-    """Fills `target` (writable bytes) from the file. FileNotFoundError without it; CorruptBlock when it is not the
-    block asked for, and `target` then holds anything."""
-    with path.open("rb", buffering=0) as file:
+    """Fills `target` (writable bytes) from the file. FileNotFoundError where there is no file (a folder or a pipe is
+    none); CorruptBlock when it is not the block asked for, and `target` then holds anything."""
+    with open_regular(path) as file:
         head = file.read(HEADER_BYTES)
         if len(head) < HEADER_BYTES:
             raise CorruptBlock(f"{path}: {len(head)} bytes are no header")
@@ -47,6 +49,17 @@ def read_into(path: Path, root: str, name: str, target: memoryview) -> None:
             filled += got
     if filled < length or digest != _digest(root, name, target):
         raise CorruptBlock(f"{path}: the digest does not fit the bytes")
+
+
+def open_regular(path: Path) -> FileIO:
+    """The file, to be read. Never waits, as opening a pipe would; FileNotFoundError for all that is no file."""
+    if not stat.S_ISREG(os.stat(path).st_mode):
+        raise FileNotFoundError(f"{path} is no file")
+    file = open(path, "rb", buffering=0, opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK))
+    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):  # changed between the two
+        file.close()
+        raise FileNotFoundError(f"{path} is no file")
+    return file
 
 
 def _digest(root: str, name: str, payload: bytes | memoryview) -> bytes:

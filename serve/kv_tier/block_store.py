@@ -40,7 +40,7 @@ class BlockStore:
 
     def has(self, key: bytes) -> bool:
         """Whether there is a file for the block; a missing one is counted as a miss."""
-        there = block_file(self._folder, key).exists()
+        there = os.path.isfile(block_file(self._folder, key))
         if not there:
             self._counts.add(misses=1)
         return there
@@ -67,7 +67,7 @@ class BlockStore:
     def put(self, key: bytes, payload: memoryview) -> bool:
         """Writes the block unless it is there. False where there is no room for it or the disk fails (both counted)."""
         path = block_file(self._folder, key)
-        if path.exists():
+        if os.path.isfile(path):
             return True
         size, part = file_size(len(payload)), None
         try:

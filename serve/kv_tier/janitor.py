@@ -32,6 +32,8 @@ def old_roots(marks: dict[str, float], mine: str, now: float, idle_s: float = ID
 def tidy(quota: Quota, root: str, idle_s: float = IDLE_S) -> int:
     """Marks `root`, removes its old siblings and parts left behind, counts anew. Returns how many roots went."""
     mine = quota.path / root
+    quota.make_folders()
+    vanished = not mine.is_dir()
     mark_used(mine)
     gone = old_roots(_marks(mine.parent), mine.name, time.time(), idle_s)
     for name in gone:
@@ -39,7 +41,7 @@ def tidy(quota: Quota, root: str, idle_s: float = IDLE_S) -> int:
     left = [file for file in stored_files(quota.path / PARTS) if time.time() - file.used_ns / 1e9 > PART_S]
     for file in left:
         file.path.unlink(missing_ok=True)
-    if gone or left:
+    if gone or left or vanished:
         quota.recount()
     return len(gone)
 

@@ -3,7 +3,8 @@
 `<path>/used` holds the bytes taken, changed under an exclusive lock on `<path>/lock`. It never says less than the files
 hold: room is noted before its file appears, at full length. It may say more after a crash; counting the files, which
 comes before any eviction, puts it right. Blocks are written in `<path>/parts` and renamed from there; parts are counted
-first, so that a rename meanwhile can be counted twice but not missed.
+first, so that a rename meanwhile can be counted twice but not missed. The whole path may be deleted at any time: it is
+made again by the next that needs it, and counted anew.
 """
 
 import fcntl
@@ -11,10 +12,11 @@ import os
 import time
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from serve.kv_tier.block_file import open_regular
 from serve.kv_tier.naming import BLOCK_SUFFIX, PART_SUFFIX
 
 PARTS = "parts"
@@ -36,7 +38,11 @@ class Quota:
 
     def __init__(self, path: Path, max_bytes: int) -> None:
         self.path, self.max_bytes = path, max_bytes
-        for folder in (path, path / PARTS):
+        self.make_folders()
+
+    def make_folders(self) -> None:
+        """Those that are not there, for their owner alone. OSError where they cannot be made."""
+        for folder in (self.path, self.path / PARTS):
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
 
     def take(self, size: int) -> tuple[Path | None, int]:
@@ -54,17 +60,21 @@ class Quota:
                 self._write(used)
                 return None, evicted
             self._write(used + size)
-            with part.open("xb") as file:
-                file.truncate(size)
+            try:
+                _make(part, size)
+            except OSError:
+                self._write(used)
+                raise
         return part, evicted
 
     def give_back(self, file: Path) -> None:
-        """Removes a file and frees its room; one that is gone already is left to the next count."""
+        """Removes a file and frees its room; where it is gone already, what is left is counted."""
         with self._locked():
             try:
                 size = file.stat().st_size
                 file.unlink()
             except FileNotFoundError:
+                self._write(self._count())
                 return
             self._write(max(0, self._read() - size))
 
@@ -90,30 +100,68 @@ class Quota:
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
-        lock = os.open(self.path / "lock", os.O_CREAT | os.O_RDWR, 0o600)
+        lock = self._lock()
         try:
-            _lock(lock, self.path)
             yield
         finally:
+            if not _is_at(lock, self.path / "lock"):  # deleted meanwhile: what was noted may be of files that are gone
+                with suppress(OSError):
+                    (self.path / "used").unlink(missing_ok=True)
             os.close(lock)  # also unlocks
+
+    def _lock(self) -> int:
+        """The handle of the file at `<path>/lock`, locked; not of one that was deleted while it was waited for."""
+        deadline = time.monotonic() + LOCK_DEADLINE_S
+        while True:
+            self.make_folders()
+            lock = os.open(self.path / "lock", os.O_CREAT | os.O_RDWR, 0o600)
+            try:
+                _wait_for(lock, self.path, deadline)
+            except BaseException:
+                os.close(lock)
+                raise
+            if _is_at(lock, self.path / "lock"):
+                return lock
+            os.close(lock)
 
     def _read(self) -> int:
         try:
-            return int((self.path / "used").read_text())
-        except (FileNotFoundError, ValueError):  # not yet, or cut off while it was written
+            with open_regular(self.path / "used") as file:
+                used = int(file.read())
+        except (FileNotFoundError, ValueError):  # not yet, no file, or no number
             return self._count()
+        return used if used >= 0 else self._count()
 
     def _count(self) -> int:
         return sum(file.size for file in stored_files(self.path))
 
     def _write(self, used: int) -> None:
-        fresh = self.path / "used.new"
+        note, fresh = self.path / "used", self.path / "used.new"
+        for place in (note, fresh):
+            if place.exists() and not place.is_file():  # nothing of ours: kept, but elsewhere
+                place.rename(place.with_name(f"{place.name}.{uuid.uuid4().hex}"))
         fresh.write_text(str(used))
-        fresh.replace(self.path / "used")
+        fresh.replace(note)
 
 
-def _lock(handle: int, path: Path) -> None:
-    deadline = time.monotonic() + LOCK_DEADLINE_S
+def _make(part: Path, size: int) -> None:
+    """A new file of full length, or none."""
+    with part.open("xb") as file:
+        try:
+            file.truncate(size)
+        except OSError:
+            part.unlink(missing_ok=True)
+            raise
+
+
+def _is_at(handle: int, path: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(handle), os.stat(path))
+    except OSError:
+        return False
+
+
+def _wait_for(handle: int, path: Path, deadline: float) -> None:
     while True:
         try:
             return fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -1,6 +1,7 @@
 """Blocks on a disk with a quota: hits, misses, what is damaged, what has to go."""
 
 import os
+import shutil
 import subprocess
 import sys
 import threading
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 
 from serve.kv_tier.block_file import file_size
 from serve.kv_tier.block_store import COUNTS, BlockStore, Counts
+from serve.kv_tier.janitor import tidy
 from serve.kv_tier.naming import BLOCK_SUFFIX, PART_SUFFIX, block_file
 from serve.kv_tier.quota import Quota, Stored, stored_files, victims
 
@@ -221,3 +223,88 @@ def test_only_known_counts_grow():
     assert counts.all() == {"a": 3, "b": 0}
     with pytest.raises(KeyError):
         counts.add(c=1)
+
+
+@pytest.mark.parametrize("gone", ["", "parts", "e", "lock", "used"])
+def test_what_is_deleted_while_in_use_is_made_again_and_counted(tmp_path, gone):
+    path = tmp_path / "disk"
+    blocks, other = store(path, 3), store(path, 3)
+    assert blocks.put(key(1), block(1)) and other.put(key(2), block(2))
+    victim = path / gone
+    shutil.rmtree(victim) if victim.is_dir() else victim.unlink()
+    assert blocks._quota.used() == (2 * FILE if gone != "" else 0)
+    tidy(other._quota, "e/w")
+    assert blocks.put(key(3), block(3)) and other.put(key(4), block(4)) and got(other, 3) == bytes(block(3))
+    assert blocks._quota.used() == held(path) > 0
+    assert "failed" not in counted(blocks) | counted(other)
+    assert path.stat().st_mode & 0o777 == 0o700
+
+
+def test_a_root_deleted_between_room_and_write_is_one_failed_block(tmp_path, monkeypatch):
+    path = tmp_path / "disk"
+    blocks, write = store(path, 3), BlockStore._write
+
+    def deleted_first(self, *rest):
+        shutil.rmtree(path)
+        write(self, *rest)
+
+    blocks.put(key(1), block(1))
+    with monkeypatch.context() as broken:
+        broken.setattr(BlockStore, "_write", deleted_first)
+        assert not blocks.put(key(2), block(2))
+    assert blocks._quota.used() == held(path) == 0
+    assert all(blocks.put(key(number), block(number)) for number in (2, 3, 4))
+    assert blocks._quota.used() == held(path) == 3 * FILE and counted(blocks)["failed"] == 1
+
+
+def test_room_for_a_file_that_could_not_be_made_is_given_back(tmp_path, monkeypatch):
+    blocks = store(tmp_path, 3)
+    blocks.put(key(1), block(1))
+
+    def full(*anything):
+        raise OSError(28, "No space left on device")
+
+    for _ in range(5):
+        with monkeypatch.context() as broken:
+            broken.setattr("serve.kv_tier.quota._make", full)
+            assert not blocks.put(key(2), block(2))
+    assert int((tmp_path / "used").read_text()) == FILE == held(tmp_path) and counted(blocks)["failed"] == 5
+    with pytest.raises(OSError, match="argument"):
+        blocks._quota.take(-1)  # made, but not of its length
+    assert int((tmp_path / "used").read_text()) == FILE and list((tmp_path / "parts").iterdir()) == []
+
+
+def test_a_path_deleted_under_the_lock_leaves_no_note(tmp_path):
+    path = tmp_path / "disk"
+    blocks = store(path, 3)
+    with blocks._quota._locked():
+        shutil.rmtree(path)
+        assert store(path, 3).put(key(1), block(1))  # another engine, which has the new lock
+        blocks._quota._write(0)  # less than there is
+    assert blocks._quota.used() == FILE == held(path)
+
+
+@pytest.mark.parametrize("make", [os.mkdir, os.mkfifo])
+def test_what_is_no_file_is_a_miss(tmp_path, make):
+    blocks = store(tmp_path, 3)
+    path = block_file(tmp_path / "e/w", key(1))
+    path.parent.mkdir(parents=True)
+    make(path)
+    start = time.monotonic()
+    assert not blocks.has(key(1)) and got(blocks, 1) is None and time.monotonic() - start < 5
+    assert counted(blocks) == {"misses": 2} and path.exists()
+    kept = blocks.put(key(1), block(1))  # in the place of a pipe, not of a folder
+    assert kept == (make is os.mkfifo) == (got(blocks, 1) == bytes(block(1)))
+    assert blocks._quota.used() == held(tmp_path) == kept * FILE
+
+
+@pytest.mark.parametrize("odd", ["-5", "folder", "pipe", "many\n", "9" * 5000])
+def test_a_note_that_is_no_number_of_bytes_is_not_believed(tmp_path, odd):
+    blocks = store(tmp_path, 3)
+    assert blocks.put(key(1), block(1))
+    note = tmp_path / "used"
+    note.unlink()
+    {"folder": note.mkdir, "pipe": lambda: os.mkfifo(note)}.get(odd, lambda: note.write_text(odd))()
+    assert blocks._quota.used() == FILE
+    assert blocks.put(key(2), block(2)) and int(note.read_text()) == 2 * FILE
+    assert "failed" not in counted(blocks)
