@@ -103,6 +103,8 @@ def _logs(args: argparse.Namespace) -> list[Path]:
     for log in logs:
         if not log.is_file():
             raise UserError(f"--log {log} is no file; an endpoint with speculation.log set writes one")
+        if args.table and resolve_path(args.table).resolve() == log.resolve():
+            raise UserError(f"--table {args.table} is the decision log itself; give the table a file of its own")
     return logs
 
 

@@ -1,5 +1,6 @@
 """The sections that the endpoint reads: who may call it, and how its engines hold, batch, draft and round."""
 
+import os
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
@@ -80,7 +81,7 @@ class DiskTier(Section):
 
     path: str | None = None  # a folder of the machine that the replica runs on; None: no disk tier
     max_gib: Annotated[float, Field(gt=0)] | None = None  # of all files there, whoever wrote them
-    threads: Positive = 4  # that read and write
+    threads: Annotated[int, Field(gt=0, le=256)] = 4  # that read and write
 
 
 class Tiers(Section):
@@ -223,6 +224,8 @@ class Speculation(Section):
             raise ValueError(f"{given[0]} does nothing without policy; set that too, or remove it")
         if self.policy and self.table:
             raise ValueError("table does nothing beside policy, which chooses the length itself; remove one of them")
+        if self.log and self.memory and os.path.realpath(self.log) == os.path.realpath(self.memory):
+            raise ValueError(f"log and memory are the same file, {self.log}; give each a file of its own")
         if self.policy in ("static", "table"):
             if self.memory:
                 raise ValueError(f"memory does nothing with policy '{self.policy}', which learns nothing; remove it")

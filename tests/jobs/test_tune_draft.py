@@ -79,5 +79,13 @@ def test_the_written_table_is_one_that_the_policy_reads(tmp_path):
     given = Namespace(log=[str(log)], table=str(file), costs="logged", min_steps=3)
     assert _tune_draft.main(RunConfig(), given) == 0
     assert Table.load(file).length("answer", 9) == 1 and json.loads(file.read_text())["k_max"] == 2
+    alias = tmp_path / "alias.jsonl"
+    alias.symlink_to(log)
+    before = log.read_bytes()
+    for table in (log, tmp_path / "deep" / ".." / log.name, alias):
+        for step in (_tune_draft.plan, _tune_draft.main):
+            with pytest.raises(UserError, match="is the decision log itself"):
+                step(RunConfig(), Namespace(**(vars(given) | {"table": str(table)})))
+    assert log.read_bytes() == before
     with pytest.raises(UserError, match="give --log"):
         _tune_draft.plan(RunConfig(), Namespace(log=None))

@@ -53,18 +53,27 @@ class Texts:
 def read_trace(path: Path) -> list[TracedRequest]:
     """The requests of a file. UserError, with the line's number, for the first line that is none."""
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        lines = path.read_bytes().decode("utf-8").split("\n")
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"the trace {path} cannot be read ({error}); give a file of JSON lines") from None
     texts, found = Texts(), []
     for number, line in enumerate(lines, start=1):
         if line.strip():
             try:
-                found.append(_request(json.loads(line), number, texts))
+                found.append(_request(json.loads(line, object_pairs_hook=_unique), number, texts))
             except (ValueError, RecursionError) as error:
                 raise UserError(f"{path} line {number}: {error}") from None
     if not found:
         raise UserError(f"the trace {path} holds no request; write one a line")
+    return found
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"'{twice}' is given twice; give it once")
     return found
 
 

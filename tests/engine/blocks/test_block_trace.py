@@ -53,6 +53,7 @@ def test_token_ids_come_back(tmp_path):
         ("{", "line 2: "),
         ("[" * 100_000, "line 2: "),
         ("5", "a request is a mapping"),
+        ('{"prompt_tokens": 5, "output_tokens": 5, "prompt_tokens": 6}', "'prompt_tokens' is given twice"),
         ({"prompt_tokens": 5}, "give either output_ids or output_tokens"),
         ({"output_tokens": 5}, "give either prompt_ids or prompt_tokens"),
         ({"prompt_tokens": 5, "prompt_ids": [1], "output_tokens": 5}, "give either prompt_ids or prompt_tokens"),
@@ -79,6 +80,13 @@ def test_a_bad_line_is_one_sentence(tmp_path, line, text):
         trace(tmp_path, {"prompt_tokens": 5, "output_tokens": 5}, line)
     assert "trace.jsonl line 2: " in str(caught.value) and text in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_only_a_newline_ends_a_line(tmp_path):
+    name = "a\u2028b\x85c"
+    line = json.dumps({"prompt_tokens": 5, "output_tokens": 5, "salt": name}, ensure_ascii=False)
+    (tmp_path / "t").write_bytes(f"{line}\r\n{line}".encode())
+    assert [request.salt for request in read_trace(tmp_path / "t")] == [name, name]
 
 
 def test_files_that_hold_none(tmp_path):

@@ -87,6 +87,7 @@ def test_static_and_table_policies_take_what_they_need(tmp_path):
         (f"{NGRAM}, policy_options: {{dwell: 4}}", "policy_options.dwell does nothing without policy"),
         (f"{NGRAM}, log: d.jsonl", "log does nothing without policy"),
         (f"{NGRAM}, policy: static, policy_options: {{k: 2}}, memory: m.json", "which learns nothing"),
+        (f"{NGRAM}, policy: goodput, log: a.json, memory: ./b/../a.json", "log and memory are the same file, a.json"),
         (f"{NGRAM}, policy: table, costs: {{fixed: 2}}", "costs.fixed does nothing with policy 'table' and no log"),
         (f"{NGRAM}, policy: greedy", "policy"),
         (f"{NGRAM}, policy: goodput, policy_options: {{dwel: 4}}", "dwel"),

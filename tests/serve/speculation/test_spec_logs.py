@@ -1,4 +1,6 @@
+import gzip
 import json
+import math
 
 import pytest
 
@@ -39,6 +41,47 @@ def test_bad_lines_are_named(tmp_path, change):
     data = json.loads(row().as_line()) | change
     path.write_text(row().as_line() + "\n" + json.dumps(data) + "\n")
     with pytest.raises(UserError, match="line 2"):
+        list(read_decisions(path))
+
+
+BIG = 10**400
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        *({"k": value} for value in (1.5, True, "2", 4, -1, BIG)),
+        *({"cost": value} for value in (math.nan, math.inf, True, "1", BIG)),
+        *({"seconds": value} for value in ("1", math.nan, True, [1], -1)),
+        *({"step": value} for value in ("1", 1.0, None, True)),
+        *({"drafted": value} for value in (5, ["1"], [1.0], [1, 1], [9], {"1": 1})),
+        *({"asked": value} for value in ("2", [2.0], [True], 2)),
+        *({"state": {"batch": value, "k_max": 3}} for value in (1.0, True, "1", 10**6 + 1, BIG)),
+        *({"state": {"batch": 1, "k_max": value}} for value in (3.0, True, "3", 10**6 + 1, BIG)),
+        *({"state": {"batch": 1, "k_max": 3} | part} for part in ({"acceptance": "x"}, {"cap": 1.5}, {"phase": 1})),
+        {"policy": 3},
+    ],
+    ids=lambda change: str(change)[:40],
+)
+def test_values_of_another_kind_are_named_with_file_and_line(tmp_path, change):
+    path = tmp_path / "d.jsonl"
+    line = json.dumps(json.loads(row().as_line()) | change)
+    path.write_text(row().as_line() + "\n" + line + "\n")
+    with pytest.raises(UserError, match=r"d\.jsonl, line 2: ") as caught:
+        list(read_decisions(path))
+    assert "\n" not in str(caught.value) and len(str(caught.value)) < 400
+
+
+@pytest.mark.parametrize(
+    "content",
+    [gzip.compress(b'{"v": 1}'), gzip.compress(b'{"v": 1}') + b"\n", b"\x00\x01\n", b"\x00", b"[" * 10**5 + b"\n",
+     b'{"v":' * 10**5 + b"\n", b"5\n", b"null\n", b"\n"],
+    ids=range(9),
+)  # fmt: skip
+def test_files_that_are_no_log_are_named(tmp_path, content):
+    path = tmp_path / "d.jsonl"
+    path.write_bytes(content)
+    with pytest.raises(UserError, match=r"d\.jsonl, line 1: not a decision"):
         list(read_decisions(path))
 
 
