@@ -56,8 +56,8 @@ def resolve_paths(cfg: RunConfig) -> RunConfig:
 
 
 def _absolute_kv(kv: KvCache) -> KvCache:
-    """The disk tier under the current directory."""
-    if not kv.tiers.disk.path:
+    """The disk tier under the current directory; a URL as it is, for the check that refuses it."""
+    if not kv.tiers.disk.path or "://" in kv.tiers.disk.path:
         return kv
     path = str(_results_folder(kv.tiers.disk.path, "kv.tiers.disk.path"))
     disk = kv.tiers.disk.model_copy(update={"path": path})

@@ -29,15 +29,24 @@ def tier_refusals(cfg: RunConfig, device: Device, model: Mapping[str, Any] | Non
             f"kv.tiers.disk does nothing with kv.prefix_hash={cfg.kv.prefix_hash}, whose names differ in every "
             "process; use sha256"
         )
-    if tiers.disk.path:
+    if tiers.disk.path and "://" in tiers.disk.path:
+        yield f"kv.tiers.disk.path is {tiers.disk.path}, a URL; give a folder of the replica's machine"
+    elif tiers.disk.path:
         yield from _path(resolve_path(tiers.disk.path), tiers.disk.max_gib)
-    if SHARED.is_dir() and tiers.dram_gib * GIB > (room := shutil.disk_usage(SHARED).total):
-        yield (
-            f"kv.tiers.dram_gib is {tiers.dram_gib:g}, but {SHARED} has {room / GIB:.3g} in all; lower it, or give the "
-            "machine or container more shared memory"
-        )
+    yield from _shared_memory(tiers.dram_gib, cfg.serve.most_replicas)
     if model is not None:
         yield from _sizes(cfg, device, model)
+
+
+def _shared_memory(dram_gib: float, replicas: int) -> Iterator[str]:
+    """Each replica has a pool of its own; all may be on this machine."""
+    if SHARED.is_dir() and dram_gib * replicas * GIB > (room := shutil.disk_usage(SHARED).total):
+        each = f" for each of {replicas} replicas" if replicas > 1 else ""
+        fewer = "lower it, serve fewer replicas" if replicas > 1 else "lower it"
+        yield (
+            f"kv.tiers.dram_gib is {dram_gib:g}{each}, but {SHARED} has {room / GIB:.3g} in all; {fewer}, or give the "
+            "machine or container more shared memory"
+        )
 
 
 def _path(path: Path, max_gib: float) -> Iterator[str]:

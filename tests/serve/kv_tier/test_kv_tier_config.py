@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -99,6 +100,7 @@ def test_the_disks_path_is_absolute_before_it_travels(tmp_path, monkeypatch):
         ("kv.tiers={dram_gib: 1, disk: {max_gib: 1}}", "disk does nothing without disk.path"),
         ("kv.tiers={dram_gib: 1, disk: {threads: 2}}", "disk does nothing without disk.path"),
         ("kv.tiers.eviction=arc", "eviction does nothing without dram_gib"),
+        ("kv.tiers={dram_gib: 1, disk: {path: /tmp, max_gib: 1, threads: 257}}", "threads.*256"),
         ("kv.tiers.dram_gib=0", "must be a number above 0 or null"),
         ("kv.tiers.dram_gb=1", "dram_gb"),
         ("kv.transfer.role=producer", "role and extra do nothing without connector"),
@@ -129,6 +131,22 @@ def test_more_memory_than_can_be_shared_is_refused(tmp_path, monkeypatch):
     assert said.startswith("kv.tiers.dram_gib is 1e+09, but /dev/shm has ")
     monkeypatch.setattr("serve.kv_tier.checks.SHARED", tmp_path / "none")
     assert refused(cfg("kv.tiers.dram_gib=1000000000")) == []
+
+
+@pytest.mark.parametrize("replicas", ["serve.replicas=4", "serve.autoscaling.max_replicas=4"])
+def test_the_memory_of_all_replicas_must_fit(replicas, monkeypatch):
+    monkeypatch.setattr("serve.kv_tier.checks.shutil.disk_usage", lambda path: SimpleNamespace(total=4 << 30))
+    monkeypatch.setattr("serve.kv_tier.checks.SHARED", Path("/"))
+    assert refused(cfg("kv.tiers.dram_gib=1", replicas)) == [] == refused(cfg("kv.tiers.dram_gib=4"))
+    (said,) = refused(cfg("kv.tiers.dram_gib=1.1", replicas))
+    assert said.startswith("kv.tiers.dram_gib is 1.1 for each of 4 replicas, but / has 4 in all; lower it, serve fewer")
+
+
+@pytest.mark.parametrize("resolved", [False, True])
+def test_a_url_is_no_folder(resolved):
+    config = cfg(tiers("'s3://bucket/kv'"))
+    (said,) = refused(resolve_paths(config) if resolved else config)
+    assert said == "kv.tiers.disk.path is s3://bucket/kv, a URL; give a folder of the replica's machine"
 
 
 def test_a_folder_that_cannot_be_written_is_refused(tmp_path, monkeypatch):
@@ -186,8 +204,6 @@ def test_a_vllm_without_the_connector_is_told(monkeypatch):
 
 
 def test_tiers_are_read_back_from_what_the_engine_runs_with(tmp_path):
-    from types import SimpleNamespace
-
     asked = {"kv_transfer_config": kv_transfer_config(cfg(tiers(tmp_path)), "cpu")}
     extra = asked["kv_transfer_config"]["kv_connector_extra_config"]
     runs = SimpleNamespace(**asked["kv_transfer_config"])
