@@ -12,7 +12,7 @@ from jobs._bench_answers import Answers, Price, answer_figures, ask, checked
 from jobs._bench_client import LoadClient, Sending
 from jobs._bench_refused import refused_here
 from jobs._bench_requests import Shape, plan
-from jobs._bench_rows import Choices, Row, extra_body, not_given, row_config
+from jobs._bench_rows import Choices, Row, extra_body, no_policy, not_given, row_config
 from jobs._bench_serve_figures import Faulty, Repeat, Slo, row_figures
 from jobs._bench_served import Served, serving
 from jobs._evaluation import Evaluation
@@ -71,7 +71,7 @@ class Bench:
     def entry(self, row: Row, stack: Sequence[str]) -> Entry:
         """The row on top of the levers of `stack`; with several draft lengths the fastest, and all as `sweep`."""
         told = {"row": row.name, "title": row.title, "lever": row.lever, "on_top_of": list(stack)}
-        if why := not_given(row, self.plan.choices):
+        if why := not_given(row, self.plan.choices) or no_policy(row, self.cfg):
             return told | not_run(why)
         tries = [self._try(row, stack, k) for k in lengths_of(row, self.plan.choices)]
         ran = [one for one in tries if one["ran"]]

@@ -129,6 +129,13 @@ def not_given(row: Row, choices: Choices) -> str:
     return ""
 
 
+def no_policy(row: Row, cfg: RunConfig) -> str:
+    """Why no policy can choose the row's draft lengths; empty where one can, or the row has none."""
+    if row.name == "F" and cfg.speculation.method == "suffix":
+        return "suffix decoding sets its own length for each request, so there is nothing for a policy to choose"
+    return ""
+
+
 def extra_body(row: Row, choices: Choices) -> Mapping[str, Any]:
     """What each request of the row carries beside the usual."""
     budget = choices.thinking_budget if row.name == "G" else None

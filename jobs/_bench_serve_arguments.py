@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 from jobs._bench_refused import CPU_FP8
 from jobs._bench_requests import LENGTHS
-from jobs._bench_rows import ROWS, Choices, chosen, not_given, row_config, stack_of
+from jobs._bench_rows import ROWS, Choices, chosen, no_policy, not_given, row_config, stack_of
 from jobs._cli import whole_number
 from jobs._dashboard import dashboard_arguments
-from pipeline.config import RunConfig, UserError
+from pipeline.config import RunConfig, UserError, check_model_folder
 
 CI = {"rows": "A,A',B,D,E,F", "requests": 32, "repeats": 3, "limit": 4, "drafts": (3,), "tokens": (8, 160)}
 USUAL = {"rows": ",".join(ROWS), "requests": 48, "repeats": 3, "limit": None, "drafts": (2, 4), "tokens": None}
@@ -49,14 +49,14 @@ def _load(parser: argparse.ArgumentParser) -> None:
 
 
 def above(option: str, least: float | None = None) -> Callable[[str], float]:
-    """For `type=`: a number above 0, or of at least `least`. UserError else."""
+    """For `type=`: a finite number above 0, or of at least `least`. UserError else."""
 
     def parsed(text: str) -> float:
         try:
             value = float(text)
         except ValueError:
             value = math.nan
-        if not (value > 0 if least is None else value >= least):
+        if not (value > 0 if least is None else value >= least) or math.isinf(value):
             kind = "above 0" if least is None else f"from {least:g}"
             raise UserError(f"{option} takes a number {kind}, got '{text[:40]}'")
         return value
@@ -91,6 +91,8 @@ def settle(args: argparse.Namespace, cfg: RunConfig) -> None:
         raise UserError("--thinking-budget needs reasoning.parser, or reasoning.start and reasoning.end")
     if args.thinking_budget is not None and args.ci:
         raise UserError("--ci has no row G; leave --thinking-budget out")
+    if args.trained is not None:
+        check_model_folder(args.trained)
 
 
 def choices_of(args: argparse.Namespace, cfg: RunConfig) -> Choices:
@@ -104,12 +106,17 @@ def choices_of(args: argparse.Namespace, cfg: RunConfig) -> Choices:
 def plan_text(cfg: RunConfig, args: argparse.Namespace) -> str:
     """A line a row: what it asks of vLLM beside the row before, or why it is not measured here."""
     from jobs._bench_refused import refused_here
+    from jobs._evaluation import asked_for
 
     settle(args, cfg)
+    asked_for(cfg, args)  # for what it refuses
     choices, ran, lines = choices_of(args, cfg), set(), []
     for row in chosen(args.rows):
-        made = row_config(row, cfg, stack_of(row, ran), choices, max(choices.drafts), "decisions.jsonl")
-        refused = not_given(row, choices) or refused_here(made)
+        refused = not_given(row, choices) or no_policy(row, cfg)
+        if not refused:
+            refused = refused_here(
+                row_config(row, cfg, stack_of(row, ran), choices, max(choices.drafts), "decisions.jsonl")
+            )
         ran |= set() if refused else {row.name}
         lines.append(f"{row.name}  {row.title}: {f'not measured: {refused}' if refused else row.lever}")
     load = f"{args.repeats} x {args.requests} requests of {','.join(map(str, args.tokens))} tokens a row"

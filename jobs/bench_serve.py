@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from jobs._bench_environment import environment
+from jobs._bench_kept import keep, kept_rows, reused
 from jobs._bench_rows import Row, chosen, stack_of
 from jobs._bench_serve_arguments import arguments, choices_of, plan_text, settle
 from jobs._bench_serve_checks import broken
@@ -28,7 +29,6 @@ from jobs._cli import run_command
 from jobs._runs import held, named, run_folder
 from jobs._tracking import keep_run, with_local_tracking
 from pipeline.config import RunConfig, config_digest
-from pipeline.config.schema import Tracking
 
 if TYPE_CHECKING:
     from jobs._bench_measure import Bench, Entry
@@ -102,31 +102,25 @@ def _requests(row: Row, bench: "Bench") -> int:
 
 
 def _entries(bench: "Bench", rows: Sequence[Row], bar: Any) -> "list[Entry]":
+    kept = kept_rows(bench, rows)
     entries: list[Entry] = []
     for row in rows:
         start = bar.n
         bar.set_postfix_str(f"row {row.name}")
-        entries.append(_entry(bench, row, stack_of(row, {entry["row"] for entry in entries if entry["ran"]})))
+        stack = stack_of(row, {entry["row"] for entry in entries if entry["ran"]})
+        entries.append(_entry(bench, row, stack, reused(bench, row, stack, kept.get(row.name))))
         bar.update(start + _requests(row, bench) - bar.n)  # a row that is kept, or cannot run, is over too
     return entries
 
 
-def _entry(bench: "Bench", row: Row, stack: Sequence[str]) -> "Entry":
+def _entry(bench: "Bench", row: Row, stack: Sequence[str], kept: "Entry | None") -> "Entry":
     """The kept entry where the row was measured in the same way before, else measured and kept."""
-    from jobs._bench_measure import folder_name
-
-    config = config_digest(bench.cfg.model_copy(update={"tracking": Tracking()}))
-    identity = {"config": config, **bench.plan.identity(), "answered": len(bench.evaluation.wanted), "stack": stack}
-    path = bench.folder / "rows" / folder_name(row) / "row.json"
-    if path.is_file():
-        kept = json.loads(path.read_text())
-        if kept["identity"] == identity and kept["entry"]["ran"]:
-            if row.name == "E":
-                bench.note(kept["entry"])
-            return kept["entry"]
+    if kept is not None:
+        if row.name == "E":
+            bench.note(kept)
+        return kept
     entry = bench.entry(row, stack)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps({"identity": identity, "entry": entry}, indent=1))
+    keep(bench, row, stack, entry)
     return entry
 
 

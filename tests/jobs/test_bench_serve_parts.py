@@ -3,7 +3,6 @@
 import json
 import math
 from dataclasses import replace
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -15,7 +14,7 @@ from jobs import bench_serve
 from jobs._bench_answers import Answers, Price, answer_figures, at_once
 from jobs._bench_client import LoadClient, Sending, arguments
 from jobs._bench_environment import processor
-from jobs._bench_measure import Bench, Plan, decisions, folder_name, idle_lever, lengths_of, not_run
+from jobs._bench_measure import Plan, decisions, folder_name, idle_lever, lengths_of, not_run
 from jobs._bench_refused import no_cpu_fp8, refused_here
 from jobs._bench_requests import plan
 from jobs._bench_rows import ROWS, Choices, chosen, extra_body, not_given, plain, row_config, stack_of, waves
@@ -25,7 +24,6 @@ from jobs._bench_serve_figures import Faulty, Repeat, Slo, acceptance, latency, 
 from jobs._bench_serve_plot import levers_figure
 from jobs._bench_served import memory_of, requested_of
 from jobs._bench_table import compared, ratios, text
-from jobs._evaluation import Evaluation
 from jobs._services import ServiceError
 from pipeline.config import UserError, load_config, schema
 from pipeline.engine.options import EngineOptions
@@ -288,6 +286,13 @@ def test_what_must_hold_between_rows():
         (["--tokens", "300"], "at most 256 fit"),
         (["--tokens", "8,x"], "--tokens takes a whole number"),
         (["--request-rate", "nan"], "--request-rate takes a number above 0"),
+        *(
+            ([option, value], f"{option} takes a number")
+            for value in ("inf", "nan")
+            for option in ("--request-rate", "--temperature", "--price-per-hour")
+        ),
+        (["--suite", "nope"], "nope"),
+        (["--trained", "/nope"], "/nope"),
         (["--temperature", "-1"], "--temperature takes a number from 0"),
         (["--rows", "A", "--trained", "x"], "--trained is for row G"),
         (["--clients", "1"], "--clients takes a whole number from 2"),
@@ -297,6 +302,12 @@ def test_what_must_hold_between_rows():
 def test_mistakes_are_told_before_anything_starts(capsys, arguments, says):
     assert bench_serve.command(["--config", "infra/presets/tiny.yaml", "--dry-run", *arguments]) == 2
     assert says in capsys.readouterr().err
+
+
+def test_suffix_decoding_has_no_policy_to_measure(capsys):
+    argv = ["--config", "infra/presets/tiny.yaml", "--dry-run", "--rows", "E,F", "speculation.method=suffix"]
+    assert bench_serve.command(argv) == 0
+    assert "F  " in (told := capsys.readouterr().out) and "not measured: suffix decoding sets its own length" in told
 
 
 def test_a_dry_run_says_what_will_not_be_measured(capsys):
@@ -316,7 +327,7 @@ def test_fp8_weights_on_a_cpu_need_amx_and_bfloat16(monkeypatch, amx):
 
 
 def test_numbers_of_the_command_line():
-    assert whole_numbers("--drafts")("4,2,4") == (2, 4) and above("--x")("inf") == math.inf
+    assert whole_numbers("--drafts")("4,2,4") == (2, 4) and above("--x")("0.5") == 0.5
     assert folder_name(ROWS["A'"]) == "A-groups"
 
 
@@ -352,28 +363,3 @@ def test_a_generator_that_ends_is_told_with_its_last_words(tmp_path, monkeypatch
     with pytest.raises(ServiceError, match="was not done in time"):
         client.repeat(ROWS["A"], SENDING, plan(1, 0, ["a"], [8], 1.0), tmp_path / "x", 0.2)
     client.close()
-
-
-class Canned(Bench):
-    """Entries without servers; `asked` is what was measured, on top of what."""
-
-    def entry(self, row, stack):
-        self.asked.append((row.name, list(stack)))
-        return absent(row.name, "no AMX") if row.name == "C" else entry(row.name, [1.0], stack)
-
-
-def test_rows_that_are_there_are_not_measured_again(tmp_path):
-    evaluation = Evaluation(config(), "x", None, [SimpleNamespace(id="p")])
-    some = Plan(4, 1, (8,), math.inf, 0.0, Slo(1, 1), Price(1.0, "core", 2), CHOICES, ["a"])
-    bench = Canned(config(), some, evaluation, None, tmp_path, lambda count: None)
-    bar = SimpleNamespace(n=0, update=lambda count: setattr(bar, "n", bar.n + count), set_postfix_str=lambda text: None)
-    rows = chosen("B,C,D,E,F")
-    bench.asked = []
-    first = bench_serve._entries(bench, rows, bar)
-    assert bench.asked == [("B", []), ("C", []), ("D", []), ("E", ["D"]), ("F", ["D"])]
-    assert bar.n == sum(bench_serve._requests(row, bench) for row in rows) == 5 * 5 + 5  # E has two lengths
-    bench.asked = []
-    assert bench_serve._entries(bench, rows, bar) == first and bench.asked == [("C", [])]
-    bench.asked, bench.plan = [], replace(some, requests=5)
-    bench_serve._entries(bench, chosen("B"), bar)
-    assert bench.asked == [("B", [])]  # other requests: another measurement
