@@ -92,7 +92,10 @@ def settle(args: argparse.Namespace, cfg: RunConfig) -> None:
     if args.thinking_budget is not None and args.ci:
         raise UserError("--ci has no row G; leave --thinking-budget out")
     if args.trained is not None:
-        check_model_folder(args.trained)
+        try:
+            check_model_folder(args.trained)
+        except UserError as error:
+            raise UserError(f"--trained {args.trained}: {str(error).removeprefix('model.path: ')}") from None
 
 
 def choices_of(args: argparse.Namespace, cfg: RunConfig) -> Choices:

@@ -292,7 +292,7 @@ def test_what_must_hold_between_rows():
             for option in ("--request-rate", "--temperature", "--price-per-hour")
         ),
         (["--suite", "nope"], "nope"),
-        (["--trained", "/nope"], "/nope"),
+        (["--trained", "/nope"], "--trained /nope: no model folder"),
         (["--temperature", "-1"], "--temperature takes a number from 0"),
         (["--rows", "A", "--trained", "x"], "--trained is for row G"),
         (["--clients", "1"], "--clients takes a whole number from 2"),
