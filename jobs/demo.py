@@ -94,7 +94,10 @@ def _demo(cfg: RunConfig, args: argparse.Namespace) -> int:
     finally:
         trickle.stop()
     if not succeeded:
-        raise UserError(f"the training job {name} failed; its log is above and at {urls['dashboard']}")
+        raise UserError(
+            f"the training job {name} failed; its log is above and at {urls['dashboard']} (where Ray speaks of memory, "
+            "end other programs first); the services are still up: `make down` ends them"
+        )
 
     clock.begin("after", "Measuring the same problems again")
     after = _measured(cfg, tokenizer, endpoint, problems)
