@@ -208,7 +208,7 @@ def test_a_better_model_reaches_users_and_bad_ones_do_not(world):
 
     # let through the gate, its replies take longer: the canary's replica shows it and goes back by itself
     loose = ("gate.max_tokens_ratio=20", "gate.max_truncation_rate=1", "gate.max_accuracy_drop=0.3")
-    loose += ("gate.max_latency_ratio=1.2",)
+    loose += ("gate.max_latency_ratio=1.2", "gate.min_canary_requests=60", "gate.soak_s=20", "gate.replay=200")
     told = world.run("promote", "--candidate", str(LONG + 1), *loose, expect=1)
     assert "was rolled back: " in told and "latency ratio" in told and world.serving() == [(SHORT, False)] * 2
     assert world.tags(LONG)["gate.decision"] == "rolled back"
