@@ -7,11 +7,11 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import httpx
 
-from pipeline.config import UserError
+from pipeline.config import UserError, check_address, check_key
 from serve import InferenceOptimizer
 from serve.inference.request import Message, messages_of
 from serve.inference.result import InferenceFailed, InferenceResult
@@ -22,6 +22,7 @@ READ_S = 0.5  # between two readings
 ANSWER_S = 30.0  # for one of them
 PATIENCE_S = 3600.0  # for `--requests`
 PATIENT_FAILURES = 20  # more than replies
+Part = TypeVar("Part", bound=dict[str, Any] | list[Any])
 
 
 @dataclass(frozen=True)
@@ -82,12 +83,14 @@ async def observe(
 ) -> Observed:
     """Reads for `seconds`, or until `requests` have ended. `rows` are sent meanwhile, each at its time, or over and
     over by `clients` clients. UserError where the endpoint does not answer or the key is not of the scope admin."""
+    check_address(url, "--endpoint")
+    check_key(key, "the key (--key or DECS_API_KEY)")
     root = url.rstrip("/").removesuffix("/v1")
     headers = {"authorization": f"Bearer {key}"} if key else {}
     async with httpx.AsyncClient(base_url=root, headers=headers, timeout=ANSWER_S, trust_env=False) as http:
-        told = await _json(http, "/admin/effective-config")
-        replicas = len((await _json(http, "/admin/version"))["replicas"])
-        observed = Observed(told["effective"], max(1, replicas))
+        effective = await _part(http, "/admin/effective-config", "effective", dict)
+        replicas = await _part(http, "/admin/version", "replicas", list)
+        observed = Observed(effective, max(1, len(replicas)))
         async with InferenceOptimizer(base_url=root, api_key=key) as optimizer:
             traffic = asyncio.create_task(_send(optimizer, observed, rows, clients))
             try:
@@ -105,7 +108,7 @@ async def _read(
     """UserError where `requests` were to end, and did not within `PATIENCE_S`."""
     end = time.monotonic() + (seconds if requests is None else PATIENCE_S)
     while True:
-        observed.samples.append(read_sample((await _get(http, "/metrics")).text, time.monotonic()))
+        observed.samples.append(await _sample(http))
         if traffic.done():
             traffic.result()  # what went wrong with it, if anything
         ended = finished(observed.samples)
@@ -162,24 +165,66 @@ async def _tokenise(http: httpx.AsyncClient, observed: Observed) -> None:
     """The prompts' token ids, as the endpoint makes them; each different prompt is asked for once."""
     if not observed.sent:
         return
-    model, known = (await _json(http, "/v1/models"))["data"][0]["id"], {}
+    served, known = await _part(http, "/v1/models", "data", list), {}
+    if not served or not isinstance(served[0], dict) or "id" not in served[0]:
+        raise UserError(_foreign(_address(http, "/v1/models"), "names no model"))
+    model = served[0]["id"]
     for row in observed.sent:
         text = json.dumps(row.messages)
         if text not in known:
             asked = {"model": model, "messages": list(row.messages), "add_generation_prompt": True}
-            reply = await http.post("/tokenize", json=asked)
-            if not reply.is_success:
-                raise UserError(f"{http.base_url}tokenize answers {reply.status_code}: {reply.text[:200]}")
-            known[text] = reply.json()["tokens"]
+            known[text] = await _tokens(http, asked)
         observed.prompts.append(known[text])
 
 
-async def _json(http: httpx.AsyncClient, route: str) -> dict[str, Any]:
-    return (await _get(http, route)).json()
+async def _tokens(http: httpx.AsyncClient, asked: dict[str, Any]) -> list[int]:
+    address = _address(http, "/tokenize")
+    try:
+        reply = await http.post(address, json=asked)
+    except httpx.HTTPError as error:
+        raise UserError(f"{address} does not answer any more ({error}): try again") from None
+    if not reply.is_success:
+        raise UserError(f"{address} answers {reply.status_code}: {reply.text[:200]}")
+    return _held(reply, address, "tokens", list)
+
+
+async def _sample(http: httpx.AsyncClient) -> Sample:
+    route = "/metrics"
+    try:
+        sample = read_sample((await _get(http, route)).text, time.monotonic())
+    except ValueError:
+        raise UserError(_foreign(_address(http, route), "answers no page of figures")) from None
+    if not sample.values:
+        raise UserError(_foreign(_address(http, route), "answers a page without figures"))
+    return sample
+
+
+async def _part(http: httpx.AsyncClient, route: str, name: str, kind: type[Part]) -> Part:
+    return _held(await _get(http, route), _address(http, route), name, kind)
+
+
+def _held(reply: httpx.Response, address: str, name: str, kind: type[Part]) -> Part:
+    """What a JSON reply holds under `name`. UserError where it holds nothing of that kind."""
+    try:
+        told = reply.json()
+    except ValueError:
+        raise UserError(_foreign(address, "answers no JSON")) from None
+    found = told.get(name) if isinstance(told, dict) else None
+    if not isinstance(found, kind):
+        raise UserError(_foreign(address, f"answers without '{name}'"))
+    return found
+
+
+def _foreign(address: str, what: str) -> str:
+    return f"{address} {what}: it is no endpoint of this project; correct --endpoint"
+
+
+def _address(http: httpx.AsyncClient, route: str) -> str:
+    return str(http.base_url).rstrip("/") + route
 
 
 async def _get(http: httpx.AsyncClient, route: str) -> httpx.Response:
-    address = str(http.base_url).rstrip("/") + route
+    address = _address(http, route)
     try:
         reply = await http.get(address)
     except (httpx.HTTPError, httpx.InvalidURL) as error:

@@ -79,6 +79,11 @@ def said_figures(texts: Sequence[str]) -> dict[str, Any]:
     return found
 
 
+def check_figures(said: Mapping[str, Any]) -> None:
+    """UserError for a name that is no figure of a profile, or a value that it cannot have."""
+    check_profile({"device": "cpu"} | dict(said), "--figure")
+
+
 def write_profile(path: Path, profile: Profile, comment: str) -> None:
     """The measured figures as YAML below a comment; `read_profile` has them again."""
     figures = profile.model_dump(exclude_none=True, exclude_unset=True)

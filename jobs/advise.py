@@ -2,15 +2,16 @@
 
 import argparse
 import asyncio
+import math
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from jobs._cli import run_command, whole_number
-from pipeline.config import RunConfig, UserError, resolve_path
-from pipeline.evaluation.endpoint import api_key
+from pipeline.config import RunConfig, UserError, check_address, check_key, resolve_path
+from pipeline.evaluation.endpoint import KEY_VARIABLE, api_key
 from serve.advice import Advice, advise
 from serve.advice_profile import Profile, read_profile
 
@@ -20,6 +21,11 @@ MEASURING = (
     *("key", "seconds", "requests", "prompts", "clients", "evaluation", "ttft_target_ms", "itl_target_ms"),
     *("figure", "save_profile"),
 )
+
+TARGETS = {
+    "--ttft-target-ms": "first tokens that come later",
+    "--itl-target-ms": "tokens that come later after one another",
+}
 
 
 def main(cfg: RunConfig, args: argparse.Namespace) -> int:
@@ -50,7 +56,34 @@ def _check(args: argparse.Namespace) -> None:
         raise UserError(f"--{given[0].replace('_', '-')} goes with --endpoint; a profile holds what was measured")
     if args.clients and not args.prompts:
         raise UserError("--clients sends --prompts; give a JSONL file of them")
+    if args.endpoint is not None:
+        _check_endpoint(args)
     args.seconds, args.clients = args.seconds or SECONDS, args.clients or 1
+
+
+def _check_endpoint(args: argparse.Namespace) -> None:
+    """What can be wrong about a measurement before the endpoint is asked."""
+    from jobs._observe import read_rows
+    from jobs._profile import check_figures, said_figures
+
+    check_address(args.endpoint, "--endpoint")
+    check_key(args.key or api_key(), "--key" if args.key else KEY_VARIABLE)
+    check_figures(said_figures(args.figure))
+    if args.prompts:
+        read_rows(resolve_path(args.prompts))
+
+
+def _milliseconds(option: str) -> Callable[[str], float]:
+    def parsed(text: str) -> float:
+        try:
+            value = float(text)
+        except ValueError:
+            value = math.nan
+        if not 0 < value < math.inf:
+            raise UserError(f"{option} takes milliseconds above 0, got '{text[:40]}'")
+        return value
+
+    return parsed
 
 
 def _measure(args: argparse.Namespace) -> Profile:
@@ -121,8 +154,8 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
     add("--prompts", metavar="FILE", help="JSONL of requests to send meanwhile: prompt or messages, max_tokens, at (s)")
     add("--clients", type=whole_number("--clients"), metavar="N", help="of --prompts without `at`: so many at a time")
     add("--evaluation", metavar="FOLDER", help="of jobs.evaluate or a training run: how much is thought too much")
-    add("--ttft-target-ms", type=float, metavar="MS", help="first tokens that come later are late")
-    add("--itl-target-ms", type=float, metavar="MS", help="tokens that come later after one another are late")
+    for option, what in TARGETS.items():
+        add(option, type=_milliseconds(option), metavar="MS", help=f"{what} are late")
     add("--figure", action="append", default=[], metavar="NAME=VALUE", help="one that cannot be measured (own_weights)")
     add("--save-profile", metavar="FILE", help="keep the measured profile")
 

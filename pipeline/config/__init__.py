@@ -1,5 +1,6 @@
 """What a run is: the schema, its files and overrides, and checks that need neither torch nor Ray."""
 
+from pipeline.config.addresses import check_address, check_key, host_of
 from pipeline.config.checks import Resources, check_model_folder, check_resources
 from pipeline.config.errors import UserError, nearest, user_error_in
 from pipeline.config.load import config_digest, load_config, plain_digest, to_yaml
@@ -16,9 +17,12 @@ __all__ = [
     "Source",
     "UserError",
     "WarmStart",
+    "check_address",
+    "check_key",
     "check_model_folder",
     "check_resources",
     "config_digest",
+    "host_of",
     "load_config",
     "nearest",
     "plain_digest",

@@ -9,9 +9,8 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
-from urllib.parse import urlsplit
 
-from pipeline.config import RunConfig, UserError
+from pipeline.config import RunConfig, UserError, host_of
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -68,20 +67,12 @@ def check_tracking(config: RunConfig) -> None:
 def check_uri(uri: str, where: str = "tracking.uri") -> None:
     """UserError unless `uri` is a server, a sqlite file or Databricks."""
     scheme = uri.partition("://")[0].partition("+")[0]
-    server = scheme in ("http", "https") and bool(_host(uri))
+    server = scheme in ("http", "https") and bool(host_of(uri))
     if server or sqlite_folder(uri) or scheme == "databricks":
         return
     why = "is a database, which has no place for a run's files; start an MLflow server in front of it and"
     told = why if scheme in DATABASES else "is no MLflow store;"
     raise UserError(f"{where} '{shown(uri)}' {told} give http(s)://HOST:PORT, or sqlite:///FILE such as {EXAMPLE}")
-
-
-def _host(uri: str) -> str | None:
-    try:
-        parts = urlsplit(uri)
-        return parts.hostname if parts.port is None or parts.port else None
-    except ValueError:  # a port that is none
-        return None
 
 
 def sqlite_folder(uri: str) -> Path | None:

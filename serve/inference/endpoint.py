@@ -2,18 +2,21 @@
 
 import json
 from collections import Counter
-from collections.abc import AsyncIterator
-from typing import Any
+from collections.abc import AsyncIterator, Callable
+from typing import Any, TypeVar
 
 import httpx
 
-from pipeline.config import UserError
+from pipeline.config import UserError, check_address, check_key
 from serve.inference.request import CAP, Abilities, Ask, abilities
 from serve.inference.result import InferenceFailed, Phase, Usage, acceptance_of
 
 CHAT, MODELS, EFFECTIVE = "/v1/chat/completions", "/v1/models", "/admin/effective-config"
 CONNECT_S = 10.0
 WRONG = (400, 401, 403, 404, 413, 422)  # what another try would not mend
+MALFORMED = (AttributeError, KeyError, TypeError, ValueError)  # what reading a foreign server's JSON ends in
+
+Read = TypeVar("Read")
 
 
 class RemoteEngine:
@@ -31,6 +34,8 @@ class RemoteEngine:
         counters: Counter[str],
         transport: httpx.AsyncBaseTransport | None = None,
     ) -> None:
+        check_address(base_url, "base_url")
+        check_key(key, "api_key")
         self.url = base_url.rstrip("/").removesuffix("/v1")
         headers = {"authorization": f"Bearer {key}"} if key else {}
         self._http = httpx.AsyncClient(
@@ -45,7 +50,11 @@ class RemoteEngine:
 
     async def start(self) -> None:
         """Finds the model and what its engine can do. UserError when nothing answers, or serves another model."""
-        served = [entry["id"] for entry in (await self._get(MODELS)).get("data", ())]
+        told = await self._get(MODELS)
+        try:
+            served = [str(entry["id"]) for entry in told.get("data", ())]
+        except MALFORMED:
+            raise UserError(f"{self.who} answers {MODELS} with no list of models: correct the address") from None
         if self._model is None and len(served) == 1:
             self._model = served[0]
         if self._model not in served:
@@ -54,13 +63,16 @@ class RemoteEngine:
 
     async def _told(self) -> Abilities:
         """Unknown where the server has no such route, or the key may not ask."""
-        reply = await self._http.get(self.url + EFFECTIVE, timeout=CONNECT_S)
+        try:
+            reply = await self._http.get(self.url + EFFECTIVE, timeout=CONNECT_S)
+        except httpx.HTTPError as error:
+            raise UserError(f"{self.who} does not answer {EFFECTIVE} ({error}): see whether it still runs") from None
         try:
             return abilities(reply.json()["effective"]) if reply.is_success else Abilities()
-        except (ValueError, KeyError, TypeError):
+        except MALFORMED:
             return Abilities()
 
-    async def _get(self, route: str) -> dict[str, Any]:
+    async def _get(self, route: str) -> Any:
         try:
             reply = await self._http.get(self.url + route, timeout=CONNECT_S)
             reply.raise_for_status()
@@ -68,7 +80,9 @@ class RemoteEngine:
         except httpx.HTTPStatusError as error:
             status = error.response.status_code
             raise UserError(f"{self.who} answers {route} with {status}: give a key of it, or another address") from None
-        except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:
+        except ValueError:
+            raise UserError(f"{self.who} answers {route} with no JSON: correct the address") from None
+        except (httpx.HTTPError, httpx.InvalidURL) as error:
             raise UserError(f"{self.who} does not answer {route} ({error}): start it, or correct the address") from None
 
     async def replies(self, ask: Ask) -> AsyncIterator[tuple[Phase, str] | Usage]:
@@ -83,15 +97,22 @@ class RemoteEngine:
                 async for line in response.aiter_lines():
                     done = done or line == "data: [DONE]"
                     if line.startswith("data: {"):
-                        for part in reading.parts(json.loads(line.removeprefix("data: "))):
+                        for part in self._understood(reading.parts, line.removeprefix("data: ")):
                             yield part
-        except httpx.TransportError as error:
+        except httpx.HTTPError as error:
             raise InferenceFailed(f"{self.who} broke the connection off ({type(error).__name__}: {error})") from error
         finally:
             self.counters["aborted"] += not done
         if not done or reading.usage is None:
             raise InferenceFailed(f"{self.who} ended its reply before it was whole; ask again")
-        yield reading.result()
+        yield self._understood(reading.result)
+
+    def _understood(self, read: Callable[..., Read], *given: str) -> Read:
+        try:
+            return read(*given)
+        except MALFORMED as error:
+            why = f"{type(error).__name__}: {error}"
+            raise InferenceFailed(f"{self.who} sent what is no event of a chat completion ({why})") from error
 
     async def _check(self, response: httpx.Response) -> None:
         if response.is_success:
@@ -133,34 +154,48 @@ class _Reading:
         self._drafts: dict[str, Any] = {}
         self._thought = 0  # tokens of events that hold reasoning
 
-    def parts(self, event: dict[str, Any]) -> list[tuple[Phase, str]]:
-        if "error" in event:
-            raise InferenceFailed(f"the endpoint ended the reply: {event['error'].get('message', event['error'])}")
+    def parts(self, line: str) -> list[tuple[Phase, str]]:
+        event = json.loads(line)
+        if error := event.get("error"):
+            told = error.get("message", error) if isinstance(error, dict) else error
+            raise InferenceFailed(f"the endpoint ended the reply: {told}")
         self._weights = event.get("system_fingerprint") or self._weights
         self.usage = event.get("usage") or self.usage
         self._drafts = (event.get("metrics") or {}).get("speculative_decoding") or self._drafts
         found: list[tuple[Phase, str]] = []
-        for choice in event.get("choices", ()):
+        for choice in event.get("choices") or ():
             self._finish = choice.get("finish_reason") or self._finish
             delta = choice.get("delta") or {}
             reasoning = delta.get("reasoning") or delta.get("reasoning_content")
             if reasoning:
                 self._thought += len(choice.get("token_ids") or ())
-                found.append(("reasoning", reasoning))
+                found.append(("reasoning", _text(reasoning)))
             if delta.get("content"):
-                found.append(("answer", delta["content"]))
+                found.append(("answer", _text(delta["content"])))
         return found
 
     def result(self) -> Usage:
         usage = self.usage or {}
         told = (usage.get("completion_tokens_details") or {}).get("reasoning_tokens") or 0
-        output = usage.get("completion_tokens", 0)
-        reasoning = min(told or self._thought, output)
+        output = _count(usage.get("completion_tokens", 0))
+        reasoning = min(_count(told) or self._thought, output)
         return Usage(
-            prompt_tokens=usage.get("prompt_tokens", 0),
+            prompt_tokens=_count(usage.get("prompt_tokens", 0)),
             reasoning_tokens=reasoning,
             answer_tokens=output - reasoning,
             acceptance=acceptance_of(self._drafts),
             weights=self._weights,
             finish=self._finish,
         )
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"{value!r} is no text")
+    return value
+
+
+def _count(value: object) -> int:
+    if type(value) is not int or value < 0:
+        raise TypeError(f"{value!r} is no number of tokens")
+    return value

@@ -56,7 +56,7 @@ class InferenceOptimizer:
 
             if key:
                 raise UserError("api_key is for an endpoint: give its base_url too")
-            named = {"model": model} if model else {}
+            named = {} if model is None else {"model": model}
             return LocalEngine(config_from(config, named | options), self.counters)
         from serve.inference.endpoint import RemoteEngine
 

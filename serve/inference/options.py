@@ -15,18 +15,30 @@ def overrides_from(options: Mapping[str, Any]) -> list[str]:
     """`key=value` for each option that is set here under another name, such as `kv_cache_dtype`. UserError with the
     catalogue's sentence for what is not to be set so, or does not exist."""
     known = [*catalogue(), *MODEL_NAMES]
-    found = []
+    found: dict[str, str] = {}
+    names: dict[str, str] = {}
     for name, value in options.items():
-        if name in MODEL_NAMES:
-            found.append(f"model.path={json.dumps(str(value))}")
-            continue
-        option = catalogue().get(name)
-        if option is None:
-            raise UserError(f"`{name}` is no option of InferenceOptimizer{nearest(name, known)}")
-        if not (option.carry and option.use):
-            raise UserError(advice((name,), value) or f"`{name}` cannot be set here")
-        found.append(f"{option.use}={json.dumps(value)}")
-    return found
+        key, text = _override(name, value, known)
+        if found.setdefault(key, text) != text:
+            raise UserError(f"`{names[key]}` and `{name}` are two names of {key}, with different values; give one")
+        names[key] = name
+    return [f"{key}={text}" for key, text in found.items()]
+
+
+def _override(name: str, value: Any, known: list[str]) -> tuple[str, str]:
+    if name in MODEL_NAMES:
+        return "model.path", json.dumps(str(value))
+    option = catalogue().get(name)
+    if option is None:
+        raise UserError(f"`{name}` is no option of InferenceOptimizer{nearest(name, known)}")
+    if not (option.carry and option.use):
+        raise UserError(advice((name,), value) or f"`{name}` cannot be set here")
+    try:
+        return option.use, json.dumps(value)
+    except (TypeError, ValueError):
+        raise UserError(
+            f"`{name}` is {value!r:.80}, which no config holds; give a number, a text, a list or a dict"
+        ) from None
 
 
 def config_from(config: RunConfig | str | Path | None, options: Mapping[str, Any]) -> RunConfig:

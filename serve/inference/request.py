@@ -1,5 +1,7 @@
 """What is asked of one inference, held against what the engine can do for one request. Pure."""
 
+import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypedDict
@@ -9,6 +11,7 @@ from pipeline.config.option_catalogue import catalogue
 from serve.speculation.settings import CAP, SCHEDULER
 
 Message = dict[str, Any]
+SEEDS = 2**63  # vLLM keeps seeds and priorities in so many
 NOT_TOLD = (
     "the endpoint does not tell what its engine runs with (GET /admin/effective-config, with a key of the scope admin)"
 )
@@ -85,22 +88,35 @@ def ask_of(prompt: str | Sequence[Message], asked: Levers) -> Ask:
             option = catalogue().get(name)
             why = f"; {option.remedy()}" if option else nearest(name, Levers.__annotations__)
             raise UserError(f"'{name}' is no lever of one inference{why}")
-    return Ask(messages_of(prompt), **asked)
+    ask = Ask(messages_of(prompt), **asked)
+    for sentence in (*_numbers(ask), *_kinds(ask)):
+        raise UserError(sentence)
+    return ask
 
 
 def messages_of(prompt: str | Sequence[Message]) -> tuple[Message, ...]:
     """A text becomes one message of the user; messages are taken as they are. UserError for anything else."""
     if isinstance(prompt, str):
         prompt = ({"role": "user", "content": prompt},)
-    if not prompt or not all(isinstance(message, dict) and {"role", "content"} <= set(message) for message in prompt):
+    if not isinstance(prompt, list | tuple) or not prompt or not all(map(_is_message, prompt)):
         raise UserError("a prompt is a text or a list of messages with role and content")
+    try:
+        json.dumps(prompt, ensure_ascii=False, allow_nan=False).encode()
+    except (TypeError, ValueError) as error:
+        raise UserError(f"a prompt is plain text and JSON values, this one is not ({error})") from None
     return tuple(prompt)
+
+
+def _is_message(message: object) -> bool:
+    if not isinstance(message, dict) or "content" not in message:
+        return False
+    return isinstance(message.get("role"), str) and isinstance(message["content"], str | list | None)
 
 
 def in_effect(ask: Ask, can: Abilities) -> dict[str, Any]:
     """The levers that will be in effect for `ask`, by name. UserError, in one sentence, for the first that was asked
     for and would not be."""
-    for sentence in (*_numbers(ask), *_speculation(ask, can), *_thinking(ask, can), *_priority(ask, can)):
+    for sentence in (*_numbers(ask), *_kinds(ask), *_speculation(ask, can), *_thinking(ask, can), *_priority(ask, can)):
         raise UserError(sentence)
     drafts = None if can.drafts is None else can.drafts and ask.draft_cap != 0
     return {
@@ -123,6 +139,26 @@ def _numbers(ask: Ask) -> list[str]:
         for name, (value, least) in bounds.items()
         if value is not None and (type(value) is not int or value < least)
     ]
+
+
+def _kinds(ask: Ask) -> list[str]:
+    """What is wrong with levers that are no counts."""
+    wanted = {
+        "use_speculative": (
+            ask.use_speculative is None or isinstance(ask.use_speculative, bool),
+            "True, False or None",
+        ),
+        "priority": (type(ask.priority) is int and abs(ask.priority) < SEEDS, "a whole number"),
+        "temperature": (ask.temperature is None or _within(ask.temperature, 0, math.inf), "a number of at least 0"),
+        "top_p": (ask.top_p is None or (_within(ask.top_p, 0, 1) and ask.top_p > 0), "a number above 0, at most 1"),
+        "seed": (ask.seed is None or (type(ask.seed) is int and abs(ask.seed) < SEEDS), "a whole number of 64 bits"),
+        "timeout_s": (_within(ask.timeout_s, 0, math.inf) and ask.timeout_s > 0, "seconds above 0"),
+    }
+    return [f"{name} is {getattr(ask, name)!r:.80}; give {what}" for name, (good, what) in wanted.items() if not good]
+
+
+def _within(value: object, least: float, most: float) -> bool:
+    return type(value) in (int, float) and math.isfinite(value) and least <= value <= most
 
 
 def _speculation(ask: Ask, can: Abilities) -> list[str]:
