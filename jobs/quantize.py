@@ -6,6 +6,7 @@ in its quantization.json.
 """
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -25,12 +26,11 @@ PROMPTS, NEW_TOKENS = 16, 128
 def main(cfg: RunConfig, args: argparse.Namespace) -> int:
     """Writes the folder and prints what became of size and predictions."""
     source, out, grid = _asked(cfg, args)
-    from pipeline.quantization.folder import Identity, check_fit, folder_tensors, linear_layers, write_rounded
+    from pipeline.quantization.folder import Identity, fitting_layers, folder_tensors, write_rounded
     from pipeline.weights import MANIFEST_NAME, read_manifest
-    from pipeline.weights.tensors import folder_shapes
 
-    layers = linear_layers(source)
-    check_fit(folder_shapes(source), layers, grid, source)
+    layers = fitting_layers(source, grid)
+    _check_prompts(cfg, source)
     whole = read_manifest(source) if (source / MANIFEST_NAME).is_file() else None
     identity = Identity(config_digest=config_digest(cfg))
     if whole is not None:
@@ -61,8 +61,13 @@ def _asked(cfg: RunConfig, args: argparse.Namespace) -> tuple[Path, Path, "Grid"
     source, out = check_model_folder(args.model or cfg.model.path), Path(args.out).expanduser().resolve()
     if out.exists():
         raise UserError(f"--out {out} exists; give a new folder")
+    above = next(folder for folder in out.parents if folder.exists())
+    if not above.is_dir() or not os.access(above, os.W_OK | os.X_OK):
+        raise UserError(f"--out {out} cannot be made: {above} is no folder to write in; give another place")
     if args.bits == 8 and args.group is not None:
         raise UserError("--group does nothing with --bits 8, where each output has one scale; leave it out")
+    if args.group == 1:
+        raise UserError("--group 1 shares a scale with nobody; give 2 or more inputs, or 0 for a scale an output")
     from pipeline.quantization.grid import Grid
 
     group = None if args.bits == 8 or args.group == 0 else args.group or 32
@@ -85,6 +90,25 @@ def _compared(cfg: RunConfig, source: Path, grid: "Grid") -> tuple[Any, dict[str
     sequences = own_sequences(model, prompts, NEW_TOKENS) if prompts else [reference.token_ids]
     on = f"own answers to {len(prompts)} held-out problems" if prompts else "a fixed sequence of token ids"
     return reference, {"on": on, **asdict(difference(model, grid, sequences))}
+
+
+def _check_prompts(cfg: RunConfig, source: Path) -> None:
+    """UserError where the model's predictions are to be compared on problems that it cannot be asked."""
+    if not cfg.problems.held_out or _weight_bytes(source) > COMPARED_LIMIT:
+        return
+    from jinja2 import TemplateError
+
+    from pipeline.loop.assemble import load_tokenizer
+
+    try:
+        tokenizer = load_tokenizer(str(source))
+        tokenizer.apply_chat_template([{"role": "user", "content": "1 + 1"}], add_generation_prompt=True)
+    except (TemplateError, ValueError, TypeError, KeyError, AttributeError, OSError) as error:
+        why = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
+        raise UserError(
+            f"{source} cannot be asked the held-out problems: its tokenizer or chat template fails ({why}); mend it, "
+            "or set problems.held_out=[] to compare on a fixed sequence"
+        ) from None
 
 
 def _prompts(cfg: RunConfig, source: Path) -> list[list[int]]:
@@ -132,6 +156,10 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
 
 def _plan(cfg: RunConfig, args: argparse.Namespace) -> str:
     source, out, grid = _asked(cfg, args)
+    from pipeline.quantization.folder import fitting_layers
+
+    fitting_layers(source, grid)
+    _check_prompts(cfg, source)
     return f"the linear layers of {source}, rounded to {grid.name}, in {out}"
 
 

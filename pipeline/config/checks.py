@@ -4,6 +4,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from pipeline.config.errors import UserError
 from pipeline.config.paths import resolve_path
@@ -27,7 +28,8 @@ def check_model_folder(path: str) -> Path:
         raise UserError(f"model.path: {folder} has no weights (*.safetensors); fetch the model again")
     if not (folder / "tokenizer_config.json").is_file():
         raise UserError(f"model.path: {folder} has no tokenizer (tokenizer_config.json); copy the base model's")
-    if not _has_chat_template(folder):
+    settings = _tokenizer_settings(folder)
+    if not _has_chat_template(folder, settings):
         raise UserError(
             f"model.path: {folder} has no chat template; "
             "add chat_template.jinja, or a chat_template to its tokenizer_config.json"
@@ -35,18 +37,25 @@ def check_model_folder(path: str) -> Path:
     return folder
 
 
-def _has_chat_template(folder: Path) -> bool:
+def _has_chat_template(folder: Path, settings: dict[str, Any]) -> bool:
     file = folder / "chat_template.jinja"
     try:
         if file.is_file() and file.read_text(encoding="utf-8").strip():
             return True
     except UnicodeDecodeError:
         raise UserError(f"model.path: {file} is not UTF-8 text; save it as UTF-8") from None
+    return bool(settings.get("chat_template"))
+
+
+def _tokenizer_settings(folder: Path) -> dict[str, Any]:
+    file = folder / "tokenizer_config.json"
     try:
-        settings = json.loads((folder / "tokenizer_config.json").read_text(encoding="utf-8"))
+        settings = json.loads(file.read_text(encoding="utf-8"))
     except ValueError as error:
-        raise UserError(f"model.path: {folder}/tokenizer_config.json is not valid JSON: {error}") from None
-    return isinstance(settings, dict) and bool(settings.get("chat_template"))
+        raise UserError(f"model.path: {file} is not valid JSON: {error}") from None
+    if not isinstance(settings, dict):
+        raise UserError(f"model.path: {file} holds no mapping; copy the base model's")
+    return settings
 
 
 @dataclass(frozen=True)

@@ -21,8 +21,9 @@ from pipeline.weights.names import tied_names
 from pipeline.weights.reference import REFERENCE_NAME
 from pipeline.weights.sidecars import copy_sidecars, file_digest
 from pipeline.weights.snapshot import SERVING_DTYPES
-from pipeline.weights.tensors import check_finite, describe, read_config, read_tensors, weight_files
+from pipeline.weights.tensors import check_finite, describe, folder_shapes, read_config, read_tensors, weight_files
 
+UNBUILT = (ValueError, TypeError, KeyError, AttributeError, RuntimeError, ImportError, OSError, ArithmeticError)
 HEAD = "lm_head"  # stays as it is, like the embedding it may be tied to
 
 
@@ -38,18 +39,40 @@ class Identity:
 
 def linear_layers(model_dir: Path) -> frozenset[str]:
     """Names of the model's linear layers but for the output head, by its config.json alone: no weight is loaded.
-    UserError for a model that is rounded already, or that has none."""
-    from transformers import AutoConfig, AutoModelForCausalLM
-
+    UserError for a model that is rounded already, that has none, or that transformers cannot build."""
     stored = stored_quantisation(read_config(model_dir))
     if stored is not None:
         raise UserError(f"{model_dir} holds {stored.name} weights already; give the model they were rounded from")
-    with torch.device("meta"):
-        model = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(model_dir))
-    found = frozenset(name for name, _ in layers_of(model))
+    found = frozenset(name for name, _ in layers_of(_unloaded(model_dir)))
     if not found:
         raise UserError(f"{model_dir} has no linear layers to round")
     return found
+
+
+def fitting_layers(model_dir: Path, grid: Grid) -> frozenset[str]:
+    """`linear_layers` after `check_fit`; no weight is loaded. UserError, too, for tensors of other sizes than
+    config.json says."""
+    layers, shapes = linear_layers(model_dir), folder_shapes(model_dir)
+    for name, tensor in _unloaded(model_dir).state_dict().items():
+        if name in shapes and shapes[name] != tuple(tensor.shape):
+            raise UserError(
+                f"{model_dir}: '{name}' is {list(shapes[name])} in the weights and {list(tensor.shape)} by "
+                "config.json; copy the config.json that belongs to these weights"
+            )
+    check_fit(shapes, layers, grid, model_dir)
+    return layers
+
+
+def _unloaded(model_dir: Path) -> nn.Module:
+    from huggingface_hub.errors import StrictDataclassError
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    try:
+        with torch.device("meta"):
+            return AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(model_dir))
+    except (*UNBUILT, StrictDataclassError) as error:
+        why = " ".join(str(error).split())[:200]
+        raise UserError(f"{model_dir}/config.json is of no model that transformers can build ({why})") from None
 
 
 def layers_of(model: nn.Module) -> Iterator[tuple[str, nn.Linear]]:

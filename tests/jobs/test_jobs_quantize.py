@@ -1,6 +1,7 @@
 """`jobs.quantize` and `jobs.qat` on the command line: a folder comes out, or one sentence says why not."""
 
 import json
+import shutil
 
 import pytest
 
@@ -36,12 +37,42 @@ def test_a_model_is_rounded_and_the_difference_told(base, tmp_path, capsys):
         (["--group", "x"], "--group takes a whole number"),
         (["--out", "."], "exists; give a new folder"),
         (["--model", "nowhere"], "no model folder at"),
+        (["--group", "1"], "--group 1 shares a scale with nobody"),
+        (["--group", "7"], "inputs, no whole number of groups of 7"),
+        (["--out", "pyproject.toml/out"], "pyproject.toml is no folder to write in"),
+        (["--model", "infra/models/judge"], "cannot be asked the held-out problems"),
     ],
 )
-def test_mistakes_are_one_sentence(base, tmp_path, capsys, arguments, text):
-    given = ["--model", str(base), "--out", str(tmp_path / "out"), *arguments]
+@pytest.mark.parametrize("dry", [[], ["--dry-run"]])
+def test_mistakes_are_one_sentence(base, tmp_path, capsys, arguments, text, dry):
+    given = ["--model", str(base), "--out", str(tmp_path / "out"), *arguments, *dry]
     assert command(given) == 2
     assert text in capsys.readouterr().err and not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "text"),
+    [
+        ("config.json", {"model_type": "nope"}, "is of no model that transformers can build"),
+        ("config.json", {"num_attention_heads": 5}, "is of no model that transformers can build"),
+        ("config.json", {"hidden_size": "x"}, "is of no model that transformers can build"),
+        ("config.json", {"hidden_size": 64}, "by config.json; copy the config.json"),
+        ("config.json", {"vocab_size": 99}, "'model.embed_tokens.weight' is [48, 32] in the weights and [99, 32]"),
+        ("tokenizer_config.json", "{broken", "tokenizer_config.json is not valid JSON"),
+        ("tokenizer_config.json", "[1]", "tokenizer_config.json holds no mapping"),
+        ("tokenizer.json", "{broken", "its tokenizer or chat template fails (JSONDecodeError"),
+    ],
+)
+@pytest.mark.parametrize("dry", [[], ["--dry-run"]])
+def test_a_folder_that_is_no_whole_model(base, tmp_path, capsys, file, content, text, dry):
+    folder = tmp_path / "broken"
+    shutil.copytree(base, folder)
+    if isinstance(content, dict):
+        content = json.dumps(json.loads((folder / file).read_text()) | content)
+    (folder / file).write_text(content)
+    assert command(["--model", str(folder), "--out", str(tmp_path / "out"), *dry]) == 2
+    lines = capsys.readouterr().err.strip().splitlines()
+    assert text in lines[-1] and lines[-1].startswith("error: ") and not (tmp_path / "out").exists()
 
 
 def test_rounded_weights_are_not_rounded_again(base, tmp_path, capsys):
@@ -83,6 +114,9 @@ def test_fp8_for_the_kv_cache_goes_with_either():
         (["qat.bits=4", "learner.zero_stage=3"], "use 0, 1 or 2"),
         (["qat.bits=4", "learner.micro_batch_tokens=100"], "cannot hold one answer"),
         (["qat.bits=4", "model.path={rounded}"], "weights already"),
+        (["qat.bits=4", "qat.group=7"], "no whole number of groups of 7"),
+        (["qat.bits=4", "qat.steps=5"], r"qat.warmup_steps \(10\) is above qat.steps \(5\)"),
+        (["qat.bits=4", "problems.train=[]"], "problems.train is empty"),
     ],
 )
 def test_what_cannot_be_trained_for(overrides, text, base, tmp_path):
