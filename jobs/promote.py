@@ -130,10 +130,11 @@ def sentence(name: str, outcome: Outcome) -> str:
 
 
 def _plan(cfg: RunConfig, args: argparse.Namespace) -> str:
+    from pipeline.loop.frozen import check_frozen
+
+    check_frozen(cfg)
     gate = cfg.gate
     sizes = [source.size for source in cfg.problems.held_out]
-    if not sizes:
-        raise UserError("problems.held_out is empty: name a source there, the frozen problems come from it")
     there = "all" if None in sizes else sum(size for size in sizes if size)
     return "\n".join(
         [

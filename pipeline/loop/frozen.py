@@ -22,11 +22,16 @@ def asked_as(cfg: RunConfig) -> RunConfig:
     return cfg.model_copy(update={"evaluation": evaluation})
 
 
-def frozen_problems(cfg: RunConfig, tokenizer: Any) -> list[Problem]:
-    """The held-out problems that fit the engine, in turns from each source, `gate.problems` of them at most. UserError
-    where the config has none."""
+def check_frozen(cfg: RunConfig) -> None:
+    """UserError where the config has no held-out problems."""
     if not cfg.problems.held_out:
         raise UserError("the gate needs problems.held_out to measure with; add a source to it")
+
+
+def frozen_problems(cfg: RunConfig, tokenizer: Any) -> list[Problem]:
+    """The held-out problems that fit the engine, in turns from each source, `gate.problems` of them at most. Raises as
+    `check_frozen` does."""
+    check_frozen(cfg)
     prompts: Prompts = prompts_of(cfg, tokenizer)
     problems = alternating(load_split(cfg, "held_out"), key=lambda problem: problem.source)
     return [problem for problem in problems if len(prompts.ids(problem)) <= prompts.max_tokens][: cfg.gate.problems]
