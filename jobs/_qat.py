@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from pipeline.config import RunConfig, UserError
+from pipeline.config import RunConfig, UserError, write_whole
 
 Answer = tuple[list[int], list[int]]  # prompt ids, response ids
 
@@ -33,9 +33,7 @@ def sampled(cfg: RunConfig, folder: Path) -> Path:
     rows = [{"prompt": list(trace.prompt_ids), "response": list(trace.token_ids)} for trace in traces]
     rows = [row for row in rows if row["response"]]
     random.Random(f"qat/{cfg.run.seed}").shuffle(rows)
-    temporary = file.with_suffix(".tmp")
-    temporary.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    temporary.replace(file)
+    write_whole(file, "".join(json.dumps(row) + "\n" for row in rows))
     return file
 
 
@@ -60,12 +58,12 @@ def compare(cfg: RunConfig, base: Path, trained: Path, answers: Path) -> dict[st
     import torch
     from transformers import AutoModelForCausalLM
 
-    from pipeline.learner.qat import grid_of
+    from pipeline.quantization.asked import asked_grid
     from pipeline.quantization.folder import load_rounded
     from pipeline.quantization.modules import on_grid
     from pipeline.weights import read_manifest
 
-    grid = grid_of(cfg)
+    grid = asked_grid(cfg)
     learned, held_out = read_answers(answers, cfg.qat.held_out)
     model = AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32, use_safetensors=True).eval()
     whole = list(_logprobs(model, held_out))

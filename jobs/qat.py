@@ -43,15 +43,12 @@ def main(cfg: RunConfig, args: argparse.Namespace) -> int:
 
 def _check(cfg: RunConfig) -> Path:
     """The model's folder. UserError for what cannot be trained for, before anything starts."""
+    from pipeline.quantization.asked import asked_grid
     from pipeline.quantization.folder import fitting_layers
-    from pipeline.quantization.grid import Grid
     from pipeline.quantization.stored import stored_quantisation
     from serve.kv_budget import read_model_config
 
-    if cfg.qat.bits is None:
-        raise UserError("qat.bits is not set: there is nothing to train for; set it to 4 for INT4 weights")
-    if cfg.learner.zero_stage == 3:
-        raise UserError("learner.zero_stage is 3, which shards the rows that are rounded together; use 0, 1 or 2")
+    grid = asked_grid(cfg)
     if cfg.qat.warmup_steps > cfg.qat.steps:
         raise UserError(
             f"qat.warmup_steps ({cfg.qat.warmup_steps}) is above qat.steps ({cfg.qat.steps}), so the rate is never "
@@ -69,7 +66,7 @@ def _check(cfg: RunConfig) -> Path:
             f"learner.micro_batch_tokens ({cfg.learner.micro_batch_tokens}) cannot hold one answer of "
             f"engine.max_model_len ({cfg.engine.max_model_len}) tokens; raise the first or lower the second"
         )
-    fitting_layers(base, Grid(cfg.qat.bits, cfg.qat.group))
+    fitting_layers(base, grid)
     return base
 
 

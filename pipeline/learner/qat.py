@@ -11,10 +11,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from pipeline.config import UserError, config_digest
+from pipeline.config import config_digest
 from pipeline.learner.deepspeed_engine import forward_logits, full_state_dict, reference_logprobs
 from pipeline.learner.policy_step import Collated
 from pipeline.learner.supervised import Teacher, first_model, teach
+from pipeline.quantization.asked import asked_grid
 from pipeline.quantization.folder import Identity, write_rounded
 from pipeline.quantization.grid import Grid
 from pipeline.quantization.modules import divergence, put_on_grid
@@ -34,16 +35,15 @@ class RoundedStudent(Teacher):
 
     @property
     def grid(self) -> Grid:
-        """Of the config."""
-        return grid_of(self.cfg)
+        """Of the config. UserError as `asked_grid` says."""
+        return asked_grid(self.cfg)
 
     def model(self) -> torch.nn.Module:
         """The rounded model, whole weights inside; `whole` is set to a copy that computes as it did."""
-        if self.cfg.learner.zero_stage == 3:
-            raise UserError("learner.zero_stage is 3, which shards the rows that are rounded together; use 0, 1 or 2")
+        grid = self.grid
         model = first_model(self.base, self.cfg.run.seed)
         self.whole = copy.deepcopy(model).eval().requires_grad_(False)
-        self.layers = frozenset(put_on_grid(model, self.grid))
+        self.layers = frozenset(put_on_grid(model, grid))
         rounded = {f"{layer}.weight" for layer in self.layers}
         for name, parameter in model.named_parameters():
             parameter.requires_grad_(name in rounded)
@@ -75,13 +75,6 @@ class RoundedStudent(Teacher):
             reference=reference,
             report={"grid": self.grid.name, "trained_steps": self.plan.steps, "source_digest": digest},
         )
-
-
-def grid_of(cfg: Any) -> Grid:
-    """The grid of a config's `qat` section. UserError where it has no bits."""
-    if cfg.qat.bits is None:
-        raise UserError("qat.bits is not set: there is nothing to train for; set it to 4 for INT4 weights")
-    return Grid(cfg.qat.bits, cfg.qat.group)
 
 
 def _at(batch: Collated, logits: Tensor) -> Tensor:
