@@ -30,7 +30,7 @@ def engine_kwargs(engine: EngineOptions, cfg: RunConfig) -> dict[str, Any]:
     return shared | engine_levers(cfg, engine.device)
 
 
-def engine_levers(cfg: RunConfig, device: Device = "cpu") -> dict[str, Any]:
+def engine_levers(cfg: RunConfig, device: Device) -> dict[str, Any]:
     """Keyword arguments of vLLM's `EngineArgs`, and of its `FrontendArgs` those for tools, plain JSON; what is left to
     vLLM is not among them."""
     kv, batching, admission, reasoning = cfg.kv, cfg.batching, cfg.admission, cfg.reasoning

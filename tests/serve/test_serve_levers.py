@@ -36,7 +36,7 @@ def only(sentences):
 
 
 def test_untouched_levers_leave_the_endpoint_as_it_was():
-    assert engine_levers(RunConfig()) == {
+    assert engine_levers(RunConfig(), "cpu") == {
         "kv_cache_dtype": "auto",
         "enable_prefix_caching": True,
         "prefix_caching_hash_algo": "sha256",
@@ -47,7 +47,7 @@ def test_untouched_levers_leave_the_endpoint_as_it_was():
 
 
 def test_each_lever_becomes_vllms_own_argument():
-    assert engine_levers(cfg(*ALL)) == {
+    assert engine_levers(cfg(*ALL), "cpu") == {
         "kv_cache_dtype": "fp8",
         "enable_prefix_caching": False,
         "prefix_caching_hash_algo": "sha256_cbor",
@@ -75,7 +75,7 @@ def test_each_lever_becomes_vllms_own_argument():
 
 
 def test_arguments_are_plain_and_known_to_the_installed_vllm():
-    found = engine_levers(cfg(*ALL))
+    found = engine_levers(cfg(*ALL), "cpu")
     assert json.loads(json.dumps(found)) == found
     assert set(found) <= class_fields("EngineArgs")
     assert set(found["speculative_config"]) <= class_fields("SpeculativeConfig")
@@ -99,7 +99,7 @@ def test_choices_are_vllms():
 def test_levers_survive_a_serve_config():
     asked = cfg(*ALL)
     again = RunConfig(**json.loads(json.dumps(lever_sections(asked))))
-    assert engine_levers(again) == engine_levers(asked)
+    assert engine_levers(again, "cpu") == engine_levers(asked, "cpu")
 
 
 @pytest.mark.parametrize(
@@ -225,7 +225,7 @@ def test_attributes_that_sampling_parameters_would_swallow():
 
 def test_tools_are_parsed_where_the_model_has_them():
     assert {"hermes", "llama3_json", "mistral", "qwen3_coder"} <= tool_parsers()
-    found = engine_levers(cfg("serve.tool_parser=hermes"))
+    found = engine_levers(cfg("serve.tool_parser=hermes"), "cpu")
     assert (found["enable_auto_tool_choice"], found["tool_call_parser"]) == (True, "hermes")
     assert refusals(cfg("serve.tool_parser=hermes"), "cpu") == []
     text = only(refusals(cfg("serve.tool_parser=hermess"), "cpu"))

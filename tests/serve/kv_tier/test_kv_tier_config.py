@@ -34,7 +34,7 @@ def refused(config, device="cpu", model=None):
 
 def test_without_tiers_vllm_is_given_no_connector():
     assert kv_transfer_config(cfg(), "cpu") is None and kv_transfer_config(RunConfig(), "cuda") is None
-    assert "kv_transfer_config" not in engine_levers(cfg()) and refusals(cfg(), "cpu", model=MODEL) == []
+    assert "kv_transfer_config" not in engine_levers(cfg(), "cpu") and refusals(cfg(), "cpu", model=MODEL) == []
 
 
 def test_on_a_gpu_the_tiers_are_vllms_tiering_and_our_disk(tmp_path):

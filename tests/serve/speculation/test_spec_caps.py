@@ -23,7 +23,7 @@ def test_a_cap_reaches_only_engines_that_keep_it(speculation, status):
     async def never(*_):
         return None
 
-    asked = engine_levers(cfg(speculation))
+    asked = engine_levers(cfg(speculation), "cpu")
     gate = Gate()
     gate.open("v0-0")
     app = EndpointApp(

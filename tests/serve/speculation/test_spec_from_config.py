@@ -32,7 +32,7 @@ def test_a_policy_becomes_scheduler_table_and_settings():
         f"{NGRAM}, policy: goodput, policy_options: {{dwell: 8, margin: 0.05}}, costs: {{draft_fixed: 0.2}}, "
         "end_of_thinking: 7"
     )
-    found = engine_levers(cfg(text))
+    found = engine_levers(cfg(text), "cpu")
     assert found["scheduler_cls"] == SCHEDULER and found["disable_log_stats"] is False
     assert found["speculative_config"]["num_speculative_tokens_per_batch_size"][0] == [1, 1, 4]
     settings = Settings.from_config(found["additional_config"][KEY])
@@ -43,9 +43,9 @@ def test_a_policy_becomes_scheduler_table_and_settings():
 
 
 def test_without_a_policy_vllms_own_scheduler_runs():
-    found = engine_levers(cfg(NGRAM))
+    found = engine_levers(cfg(NGRAM), "cpu")
     assert "scheduler_cls" not in found and found["per_request_spec_decode_metrics"] == "summary"
-    assert not {"speculative_config", "per_request_spec_decode_metrics"} & set(engine_levers(RunConfig()))
+    assert not {"speculative_config", "per_request_spec_decode_metrics"} & set(engine_levers(RunConfig(), "cpu"))
 
 
 def test_a_plan_says_who_drafts_and_who_chooses_the_length():
@@ -57,7 +57,7 @@ def test_a_plan_says_who_drafts_and_who_chooses_the_length():
 
 
 def test_ssd_is_a_drafter_of_our_own():
-    found = engine_levers(cfg("method: ssd, k_max: 4, branches: 8, backup: none, policy: thompson"))
+    found = engine_levers(cfg("method: ssd, k_max: 4, branches: 8, backup: none, policy: thompson"), "cpu")
     assert found["speculative_config"]["method"] == "custom_class" and found["speculative_config"]["model"] == PROPOSER
     assert SsdSettings.from_config(found["additional_config"][SSD_KEY]) == SsdSettings(8, "none")
     assert KEY in found["additional_config"]
@@ -144,4 +144,4 @@ def test_paths_are_absolute_for_replicas_elsewhere(tmp_path, monkeypatch):
     own = resolve_paths(cfg("method: custom_class, k_max: 2, model: serve.speculation.oracle.NoisyOracle"))
     assert own.speculation.model == "serve.speculation.oracle.NoisyOracle"
     again = RunConfig(**json.loads(json.dumps(lever_sections(cfg(text)))))
-    assert engine_levers(again) == engine_levers(cfg(text))
+    assert engine_levers(again, "cpu") == engine_levers(cfg(text), "cpu")
