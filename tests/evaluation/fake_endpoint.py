@@ -4,11 +4,12 @@ import json
 import random
 import threading
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 
 from pipeline.problems.tiny_lessons import Overthinking, demonstrate
 from pipeline.problems.tiny_tokenizer import build_tokenizer
 from pipeline.traces import Stop, Trace, VersionSpan
+from tests.http_servers import running
 
 TOKENIZER = build_tokenizer()
 
@@ -89,14 +90,5 @@ def serving(endpoint, models=("policy",), status=200, key=None):
             if not self.refused():
                 self.answer(*endpoint.reply(body))
 
-    class Server(ThreadingHTTPServer):
-        request_queue_size = 128  # all of an evaluation's requests may come at once
-
-    server = Server(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_address[1]}"
-    finally:
-        server.shutdown()
-        server.server_close()
+    with running(Handler) as (_, url):
+        yield url

@@ -1,12 +1,12 @@
 """`jobs.advise --endpoint` at what is no endpoint, and with arguments that cannot be: one sentence, exit code 2."""
 
-import threading
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 
 import pytest
 
 from jobs.advise import command
+from tests.http_servers import running
 
 NAMED = {"/admin/effective-config": b'{"effective": {"device": "cpu"}}', "/admin/version": b'{"replicas": []}'}
 NAMED["/v1/models"] = b'{"data": [{"id": "policy"}]}'
@@ -28,14 +28,8 @@ class Foreign(BaseHTTPRequestHandler):
 
 @contextmanager
 def answering(body, known):
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Foreign)
-    server.body, server.known = body, known
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    try:
-        yield f"http://127.0.0.1:{server.server_address[1]}"
-    finally:
-        server.shutdown()
-        server.server_close()
+    with running(Foreign, body=body, known=known) as (_, url):
+        yield url
 
 
 def refused(capsys, *arguments):

@@ -2,9 +2,8 @@
 
 import asyncio
 import json
-import threading
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 
 import pytest
 
@@ -13,6 +12,7 @@ from jobs._observe import Row, observe
 from jobs._profile import profile_of
 from pipeline.config import UserError
 from serve.inference.request import messages_of
+from tests.http_servers import running
 
 EFFECTIVE = {"device": "cpu", "max_num_seqs": 4, "max_model_len": 512, "block_size": 4, "kv_cache_blocks": 16}
 METRICS = """\
@@ -68,14 +68,8 @@ ANSWERS = {
 @contextmanager
 def serving(users=0, key=None):
     """`users`: requests of theirs that end between two readings."""
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.done, server.users, server.key = 100, users, key
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    try:
-        yield f"http://127.0.0.1:{server.server_address[1]}"
-    finally:
-        server.shutdown()
-        server.server_close()
+    with running(Handler, done=100, users=users, key=key) as (_, url):
+        yield url
 
 
 def rows(*texts, at=None):

@@ -2,14 +2,14 @@
 
 import json
 import math
-import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 
 import pytest
 
 from pipeline.config import UserError, load_config
 from pipeline.judge import JudgeFailure, JudgeItem
 from pipeline.judge.labelling import EndpointLabeller, ExactLabeller, build_labeller, label
+from tests.http_servers import running
 
 RIGHT, WRONG = (JudgeItem("What is 3 + 4?", "7", f"So the answer is {said}.") for said in (7, 8))
 
@@ -51,11 +51,8 @@ def server():
         def log_message(self, *_):
             pass
 
-    running = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    running.asked = []
-    threading.Thread(target=running.serve_forever, daemon=True).start()
-    yield running
-    running.shutdown()
+    with running(Handler, asked=[]) as (started, _):
+        yield started
 
 
 def endpoint(server):
