@@ -2,13 +2,12 @@
 
 import json
 import logging
-import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from jobs._bench_rows import Row
-from pipeline.config import UserError, config_digest
+from pipeline.config import UserError, config_digest, write_whole
 from pipeline.config.schema import Tracking
 
 if TYPE_CHECKING:
@@ -40,12 +39,11 @@ def reused(bench: "Bench", row: Row, stack: Sequence[str], kept: "tuple[list[str
 
 
 def keep(bench: "Bench", row: Row, stack: Sequence[str], entry: "Entry") -> None:
-    """Writes the entry in one step, so that a half-written file never counts."""
+    """Writes the entry."""
     path = row_file(bench, row)
     path.parent.mkdir(parents=True, exist_ok=True)
-    scratch = path.with_suffix(".part")
-    scratch.write_text(json.dumps({"identity": _identity(bench) | {"stack": list(stack)}, "entry": entry}, indent=1))
-    os.replace(scratch, path)
+    identity = _identity(bench) | {"stack": list(stack)}
+    write_whole(path, json.dumps({"identity": identity, "entry": entry}, indent=1))
 
 
 def row_file(bench: "Bench", row: Row) -> Path:

@@ -12,7 +12,7 @@ from typing import Any
 from jobs import _measure
 from jobs._compare_arms import Arm, arm_config, at_seed, identity
 from jobs._compare_train import train_arm
-from pipeline.config import RunConfig, UserError
+from pipeline.config import RunConfig, UserError, write_whole
 from pipeline.evaluation.comparison import START
 
 logger = logging.getLogger(__name__)
@@ -128,9 +128,7 @@ def _keep(at: Place, facts: dict, measured: dict, seconds: dict[str, float]) -> 
         "measured": measured,
     }
     at.folder.mkdir(parents=True, exist_ok=True)
-    scratch = at.folder / f"{RESULT}.part"
-    scratch.write_text(json.dumps(record, indent=1))
-    scratch.replace(at.folder / RESULT)
+    write_whole(at.folder / RESULT, json.dumps(record, indent=1))
     return record
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from pipeline.config import RunConfig, UserError
+from pipeline.config import RunConfig, UserError, write_whole
 from pipeline.judge.altered import alter, shorten
 from pipeline.judge.base import JudgeItem
 from pipeline.judge.corpus import Cut, cut_traces, mismatched, split_by_problem
@@ -76,9 +76,7 @@ def _sampled(cfg: RunConfig, problems: Sequence[Problem], file: Path) -> list[Cu
     cuts, left_out = cut_traces(traces, {problem.id: problem for problem in problems}, tokenizer, marks)
     print(f"{len(cuts)} traces cut; {left_out} never ended their thinking or have no verdict", flush=True)
     file.parent.mkdir(parents=True, exist_ok=True)
-    temporary = file.with_suffix(".tmp")
-    temporary.write_text("".join(json.dumps(asdict(cut)) + "\n" for cut in cuts))
-    temporary.replace(file)
+    write_whole(file, "".join(json.dumps(asdict(cut)) + "\n" for cut in cuts))
     return cuts
 
 

@@ -22,7 +22,7 @@ from typing import TextIO
 import httpx
 import psutil
 
-from pipeline.config import UserError
+from pipeline.config import UserError, write_whole
 
 HOST = "127.0.0.1"
 MARK = "PIPELINE_SERVICE_MARK"  # environment variable that every process of a service inherits
@@ -125,12 +125,9 @@ def read_state(folder: Path) -> dict[str, Service]:
 
 
 def write_state(folder: Path, services: Mapping[str, Service]) -> None:
-    """Replaces the state file in one step."""
-    path = folder / "services.json"
+    """Replaces the state file."""
     text = json.dumps({"services": {name: asdict(service) for name, service in services.items()}}, indent=2)
-    scratch = path.with_suffix(".part")
-    scratch.write_text(text + "\n")
-    scratch.replace(path)
+    write_whole(folder / "services.json", text + "\n")
 
 
 # --- processes -----------------------------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ from pipeline.config.load import config_digest, load_config, plain_digest, to_ya
 from pipeline.config.paths import ROOT, portable, resolve_path, resolve_paths, results_root
 from pipeline.config.schema import Columns, Evaluation, RunConfig, Source
 from pipeline.config.schema_teaching import WarmStart
+from pipeline.config.whole_file import write_whole
 
 __all__ = [
     "ROOT",
@@ -32,4 +33,5 @@ __all__ = [
     "results_root",
     "to_yaml",
     "user_error_in",
+    "write_whole",
 ]

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import fmean
 
+from pipeline.config import write_whole
 from pipeline.loop.before_after import Answered
 from pipeline.tracking.trace_view import TraceView, from_plain, to_plain
 
@@ -32,11 +33,8 @@ class Measured:
 
 
 def _write(path: Path, data: object) -> None:
-    """In one step, so that a half-written file never counts."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    scratch = path.with_suffix(".part")
-    scratch.write_text(json.dumps(data), encoding="utf-8")
-    scratch.replace(path)
+    write_whole(path, json.dumps(data))
 
 
 def keep_measured(folder: Path, name: str, measured: Measured) -> None:

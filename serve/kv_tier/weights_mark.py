@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pipeline.config import write_whole
+
 FILE = "weights"
 _MARK = re.compile(r"(\w+) ([0-9a-f]{32,})")
 
@@ -36,7 +38,7 @@ def marks_dir(extra: Mapping[str, Any]) -> Path:
 
 def write_mark(folder: Path, digest: str) -> None:
     """Tells the tiers, at their next reset, that these weights are loaded."""
-    _replace(folder / FILE, f"{uuid.uuid4().hex} {digest}")
+    write_whole(folder / FILE, f"{uuid.uuid4().hex} {digest}")
 
 
 def read_mark(folder: Path) -> Mark | None:
@@ -51,7 +53,7 @@ def read_mark(folder: Path) -> Mark | None:
 
 def write_counters(folder: Path, tier: str, counters: dict[str, Any]) -> None:
     """What a tier has done so far."""
-    _replace(folder / f"{tier}.json", json.dumps(counters))
+    write_whole(folder / f"{tier}.json", json.dumps(counters))
 
 
 def read_counters(folder: Path) -> dict[str, Any]:
@@ -60,9 +62,3 @@ def read_counters(folder: Path) -> dict[str, Any]:
     for file in sorted(folder.glob("*.json")):
         found[file.stem] = json.loads(file.read_text())
     return found
-
-
-def _replace(file: Path, text: str) -> None:
-    fresh = file.with_name(f"{file.name}.{uuid.uuid4().hex}")
-    fresh.write_text(text)
-    fresh.replace(file)

@@ -11,6 +11,8 @@ from prometheus_client import REGISTRY
 from prometheus_client.core import CounterMetricFamily
 from prometheus_client.registry import Collector
 
+from pipeline.config import write_whole
+
 Read = Callable[[], Mapping[str, float]]
 _published: dict[str, "_Figures"] = {}
 
@@ -39,6 +41,4 @@ def write_figures(path: str | Path) -> None:
     """All that is published in this process as JSON, {name: {key: value}}; whole or not at all. OSError where the file
     cannot be written."""
     told = {name: {str(key): value for key, value in dict(one.read()).items()} for name, one in _published.items()}
-    part = Path(f"{path}.part")
-    part.write_text(json.dumps(told, indent=1) + "\n", encoding="utf-8")
-    part.replace(path)
+    write_whole(Path(path), json.dumps(told, indent=1) + "\n")

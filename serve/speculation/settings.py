@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from pipeline.config import UserError, nearest
+from pipeline.config import UserError, nearest, write_whole
 from serve.speculation.build import make_policy
 from serve.speculation.controller import Controller
 from serve.speculation.costs import CostModel
@@ -68,10 +68,9 @@ class Settings:
     def save(self, controller: Controller) -> None:
         """Writes the policy's memory, whole or not at all. OSError where the file cannot be written."""
         if self.memory is not None:
-            part = Path(self.memory + ".part")
-            part.parent.mkdir(parents=True, exist_ok=True)
-            part.write_text(json.dumps(controller.policy.state_dict()), encoding="utf-8")
-            part.replace(self.memory)
+            memory = Path(self.memory)
+            memory.parent.mkdir(parents=True, exist_ok=True)
+            write_whole(memory, json.dumps(controller.policy.state_dict()))
 
 
 def engine_options(settings: Settings, speculative: Mapping[str, Any]) -> dict[str, Any]:
