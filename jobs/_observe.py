@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 import httpx
 
-from pipeline.config import UserError, check_address, check_key
+from pipeline.config import UserError, bearer, check_address, check_key, server_root
 from serve import InferenceOptimizer
 from serve.inference.request import Message, messages_of
 from serve.inference.result import InferenceFailed, InferenceResult
@@ -85,9 +85,8 @@ async def observe(
     over by `clients` clients. UserError where the endpoint does not answer or the key is not of the scope admin."""
     check_address(url, "--endpoint")
     check_key(key, "the key (--key or DECS_API_KEY)")
-    root = url.rstrip("/").removesuffix("/v1")
-    headers = {"authorization": f"Bearer {key}"} if key else {}
-    async with httpx.AsyncClient(base_url=root, headers=headers, timeout=ANSWER_S, trust_env=False) as http:
+    root = server_root(url)
+    async with httpx.AsyncClient(base_url=root, headers=bearer(key), timeout=ANSWER_S, trust_env=False) as http:
         effective = await _part(http, "/admin/effective-config", "effective", dict)
         replicas = await _part(http, "/admin/version", "replicas", list)
         observed = Observed(effective, max(1, len(replicas)))

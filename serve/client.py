@@ -14,7 +14,7 @@ from typing import Any
 
 import httpx
 
-from pipeline.config import RunConfig, UserError, schema
+from pipeline.config import RunConfig, UserError, bearer, schema
 from pipeline.engine.options import EngineOptions, engine_env
 from serve.access import AccessSettings
 from serve.access.settings import check_open
@@ -404,8 +404,7 @@ def key_headers(now: Mapping[str, Any], app: str = APP) -> dict[str, str]:
 
 
 def _key_header() -> dict[str, str]:
-    key = os.environ.get(KEY_VARIABLE)
-    return {"authorization": f"Bearer {key}"} if key else {}
+    return bearer(os.environ.get(KEY_VARIABLE))
 
 
 def missing(replicas: list[Mapping[str, Any]], count: int, replies: Mapping[str, Any], wanted: Wanted) -> list[str]:

@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
+from functools import cached_property
 from typing import Any
 
 from starlette.requests import Request
@@ -51,7 +52,7 @@ class EndpointApp:
         ]
         gated = GateMiddleware(LeavingMiddleware(engine_app), gate, tally)
         router = Router(own, redirect_slashes=False, default=gated)
-        self.access = AccessMiddleware(router, settings, keeps_caps=self._keeps_caps)
+        self.access = AccessMiddleware(router, settings, keeps_caps=lambda: self._keeps_caps)
         self._probed = -PROBE_KEPT_S
         self._reason: str | None = None
         self._probing = asyncio.Lock()
@@ -60,8 +61,10 @@ class EndpointApp:
         app = self._engine_app if scope["type"] == "lifespan" else self.access
         await app(scope, receive, send)
 
+    @cached_property
     def _keeps_caps(self) -> bool:
-        """True where no request gets more drafted tokens than its cap: nothing is drafted, or our scheduler cuts."""
+        """True where no request gets more drafted tokens than its cap: nothing is drafted, or our scheduler cuts. What
+        the engine was asked for stays the same while the replica lives."""
         asked = self._effective().get("requested", {})
         return not asked.get("speculative_config") or asked.get("scheduler_cls") == SCHEDULER
 

@@ -1,6 +1,6 @@
 """What a run is: the schema, its files and overrides, and checks that need neither torch nor Ray."""
 
-from pipeline.config.addresses import check_address, check_key, host_of
+from pipeline.config.addresses import bearer, check_address, check_key, host_of, server_root
 from pipeline.config.checks import Resources, check_model_folder, check_resources
 from pipeline.config.errors import UserError, nearest, user_error_in
 from pipeline.config.load import config_digest, load_config, plain_digest, to_yaml
@@ -18,6 +18,7 @@ __all__ = [
     "Source",
     "UserError",
     "WarmStart",
+    "bearer",
     "check_address",
     "check_key",
     "check_model_folder",
@@ -31,6 +32,7 @@ __all__ = [
     "resolve_path",
     "resolve_paths",
     "results_root",
+    "server_root",
     "to_yaml",
     "user_error_in",
     "write_whole",

@@ -27,3 +27,13 @@ def check_key(key: object, where: str) -> None:
     """UserError, which names `where` but not the key, unless `key` can be sent in a header. None is no key."""
     if key is not None and not (isinstance(key, str) and key.isascii() and key.isprintable()):
         raise UserError(f"{where} has signs that no key has; give it in printable ASCII, as it was issued")
+
+
+def server_root(url: str) -> str:
+    """The address of a server that is given with or without /v1."""
+    return url.rstrip("/").removesuffix("/v1")
+
+
+def bearer(key: str | None) -> dict[str, str]:
+    """`key` as HTTP headers; none without one."""
+    return {"authorization": f"Bearer {key}"} if key else {}

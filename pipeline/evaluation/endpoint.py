@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from pipeline.config import Evaluation
+from pipeline.config import Evaluation, bearer
 from pipeline.problems import Problem, sample_seed, with_suffix
 from pipeline.traces import Stop, Trace, VersionSpan
 
@@ -21,8 +21,7 @@ def api_key() -> str | None:
 
 def key_headers() -> dict[str, str]:
     """`api_key` as HTTP headers; none without one."""
-    key = api_key()
-    return {"authorization": f"Bearer {key}"} if key else {}
+    return bearer(api_key())
 
 
 @dataclass

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import httpx
 
-from pipeline.config import RunConfig, UserError, check_model_folder, nearest, resolve_path
+from pipeline.config import RunConfig, UserError, check_model_folder, nearest, resolve_path, server_root
 from pipeline.evaluation.endpoint import KEY_VARIABLE, key_headers
 from pipeline.weights import MANIFEST_NAME, Manifest, read_manifest
 
@@ -49,7 +49,7 @@ def open_model(text: str, cfg: RunConfig, home: Path, model_id: str | None = Non
     UserError for what is not there or not whole.
     """
     if is_endpoint(text, model_id):
-        return Endpoint(text.rstrip("/").removesuffix("/v1"), model_id or cfg.serve.model_id)
+        return Endpoint(server_root(text), model_id or cfg.serve.model_id)
     found = ALIAS.match(text)
     if found and not resolve_path(text).exists():
         return _registered(found[1], found[2], cfg, home)

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 import httpx
 
-from pipeline.config import UserError, check_address, check_key
+from pipeline.config import UserError, bearer, check_address, check_key, server_root
 from serve.inference.request import CAP, Abilities, Ask, abilities
 from serve.inference.result import InferenceFailed, Phase, Usage, acceptance_of
 
@@ -36,10 +36,9 @@ class RemoteEngine:
     ) -> None:
         check_address(base_url, "base_url")
         check_key(key, "api_key")
-        self.url = base_url.rstrip("/").removesuffix("/v1")
-        headers = {"authorization": f"Bearer {key}"} if key else {}
+        self.url = server_root(base_url)
         self._http = httpx.AsyncClient(
-            headers=headers,
+            headers=bearer(key),
             timeout=httpx.Timeout(None, connect=CONNECT_S),
             limits=httpx.Limits(max_connections=None),
             trust_env=False,
