@@ -148,9 +148,7 @@ def _plan(cfg: RunConfig, args: argparse.Namespace) -> str:
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
     dashboard_arguments(parser)
-    parser.add_argument(
-        "--candidate", type=release_name, default="candidate", help=f"{NAMES} (default: candidate)"
-    )
+    parser.add_argument("--candidate", type=release_name, default="candidate", help=f"{NAMES} (default: candidate)")
 
 
 def command(argv: Sequence[str] | None = None) -> int:

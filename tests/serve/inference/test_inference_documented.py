@@ -29,9 +29,7 @@ def test_the_example_runs(tmp_path):
     script = tmp_path / "example.py"
     script.write_text(example(), encoding="utf-8")
     env = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(
-        [sys.executable, str(script)], cwd=ROOT, env=env, capture_output=True, text=True, timeout=120
-    )
+    done = subprocess.run([sys.executable, str(script)], cwd=ROOT, env=env, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr[-3000:]
     *reply, last = done.stdout.strip().splitlines()
     assert "18" in "".join(reply) and "'thinking_budget': 200" in reply[-1]
