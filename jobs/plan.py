@@ -1,9 +1,10 @@
 """What a model will need, before anything is loaded: `python -m jobs.plan memory --config ... --context 1048576`."""
 
 import argparse
-import math
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
 
 from jobs._cli import run_command
 from pipeline.config import RunConfig, UserError, resolve_path
@@ -13,6 +14,7 @@ from pipeline.engine.weight_count import counted_parameters, stored_parameters
 from serve.kv_budget import DRAFTS, device_of, pool_of, read_model_config
 
 GIB = 1 << 30
+MOST_GIB = 1 << 20  # of one GPU
 
 
 def main(cfg: RunConfig, args: argparse.Namespace) -> int:
@@ -30,11 +32,14 @@ def report(cfg: RunConfig, args: argparse.Namespace) -> tuple[str, bool | None]:
     context = cfg.engine.max_model_len if args.context is None else args.context
     if context < 1:
         raise UserError(f"--context is {context}; it must be a whole number above 0")
-    parameters = counted_parameters(model) if args.hf_config else stored_parameters(folder)
+    with _described(file):
+        parameters = counted_parameters(model) if args.hf_config else stored_parameters(folder)
+        chosen = pool_of(cfg, model, device, args.kv_dtype).dtype
+        pools = {
+            dtype: pool_of(cfg, model, device, dtype) for dtype in dict.fromkeys((chosen, cfg.engine.dtype, "fp8"))
+        }
     weights = None if parameters is None else parameters * DTYPE_BYTES[cfg.engine.dtype] // cfg.engine.tensor_parallel
     budget, source = _budget(cfg, args.gpu_memory, weights)
-    chosen = pool_of(cfg, model, device, args.kv_dtype).dtype
-    pools = {dtype: pool_of(cfg, model, device, dtype) for dtype in dict.fromkeys((chosen, cfg.engine.dtype, "fp8"))}
     plans = {dtype: kv_plan(pool, context, budget) for dtype, pool in pools.items()}
     layout, pool = pools[chosen].layout, pools[chosen]
     kinds = f"{layout.full} layers" + (
@@ -55,10 +60,20 @@ def report(cfg: RunConfig, args: argparse.Namespace) -> tuple[str, bool | None]:
     return "\n".join(lines), plans[chosen].fits
 
 
+@contextmanager
+def _described(file: Path) -> Iterator[None]:
+    """UserError where figures of `file` are of the wrong kind or missing."""
+    try:
+        yield
+    except (KeyError, TypeError, AttributeError, ArithmeticError) as error:
+        reason = f"{error} is missing" if isinstance(error, KeyError) else str(error)
+        raise UserError(f"{file} does not describe a model whose size can be told: {reason}") from None
+
+
 def _budget(cfg: RunConfig, gpu_gib: float | None, weights: int | None) -> tuple[int | None, str]:
     if gpu_gib is not None:
-        if not 0 < gpu_gib < math.inf:
-            raise UserError(f"--gpu-memory is {gpu_gib:g}; it must be a finite number of GiB above 0")
+        if not 0 < gpu_gib <= MOST_GIB:
+            raise UserError(f"--gpu-memory is {gpu_gib:g}; it must be a number of GiB above 0, at most {MOST_GIB:,}")
         if weights is None:
             raise UserError("--gpu-memory needs weights that can be counted; give --model FOLDER")
         share = cfg.engine.gpu_memory_utilization

@@ -89,3 +89,27 @@ def test_plan_of_the_shipped_model(capsys):
 def test_plan_mistakes(argv, capsys):
     assert jobs.plan.command(argv) == 2
     assert capsys.readouterr().err.startswith("error: ")
+
+
+LLAMA = {"model_type": "llama", "num_hidden_layers": 2, "hidden_size": 64, "num_attention_heads": 4, "vocab_size": 10}
+
+
+@pytest.mark.parametrize(
+    ("wrong", "told"),
+    [
+        ({"num_attention_heads": 0}, "zero"),
+        ({"num_key_value_heads": "two"}, "'str'"),
+        ({}, "'intermediate_size' is missing"),
+        ({"intermediate_size": 8, "layer_types": 7}, "not iterable"),
+    ],
+)
+def test_plan_of_what_describes_no_model(wrong, told, capsys, tmp_path):
+    (tmp_path / "config.json").write_text(json.dumps(LLAMA | wrong))
+    assert jobs.plan.command(["memory", "--hf-config", str(tmp_path / "config.json")]) == 2
+    err = capsys.readouterr().err
+    assert "does not describe a model" in err and told in err
+
+
+def test_plan_with_more_memory_than_there_is(capsys):
+    assert jobs.plan.command(["memory", "--model", "infra/models/tiny", "--gpu-memory", "1e300"]) == 2
+    assert "at most 1,048,576" in capsys.readouterr().err
