@@ -11,6 +11,8 @@ import json
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import AsyncExitStack
+from math import ceil
 from pathlib import Path
 from typing import Any
 
@@ -31,9 +33,12 @@ from jobs._tracking import keep_run, with_local_tracking
 from pipeline.config import RunConfig, UserError, config_digest
 from pipeline.engine.options import EngineOptions
 from pipeline.tracking import code_tags
+from serve import client
 from serve.arguments import running_config
+from serve.engine_config import kv_tokens
 
 FAILURES_SHOWN = 20
+MOST_FILLED = 1 << 18  # tokens
 ATTEMPT_S = 180.0  # for one request
 
 
@@ -83,13 +88,17 @@ def _beside(
     before = environment()
     launch = bare_launch(str(folder_of(target.policy)), target.endpoint.model_id, kwargs, options)
     prompts = [problem.prompt for problem in load_problems(cfg.problems.held_out, cfg.run.seed)]
+    runs_with = {row.name: row.effective for row in client.effective(target.dashboard)}
+    cache_tokens = min(kv_tokens(runs_with) or 0, MOST_FILLED)
     with started(launch, folder, cfg.serve.start_deadline_s) as service:
         alike = {OURS: conditions(replica.pid), THEIRS: conditions(service.pid)}
         check_alike(alike[OURS], alike[THEIRS])
         watch = MemoryWatch({OURS: replica.pid, THEIRS: service.pid})
         watch.start()
         urls = {OURS: target.endpoint.url, THEIRS: launch.urls["vllm"]}
-        outcomes, failures = asyncio.run(_rounds(cfg, args, urls, target.endpoint.model_id, every, prompts))
+        outcomes, failures = asyncio.run(
+            _rounds(cfg, args, urls, target.endpoint.model_id, every, prompts, cache_tokens)
+        )
         memory = watch.stop()
     return {
         "name": cfg.run.name,
@@ -101,6 +110,7 @@ def _beside(
         "memory_bytes": memory,
         "vllm_command": launch.command,
         "deployed_here": target.deployed,
+        "cache_tokens_written_before": cache_tokens,
         "environment": before,
         "seeds": {"requests": cfg.run.seed},
         "config_digest": config_digest(cfg),
@@ -116,23 +126,47 @@ async def _rounds(
     model: str,
     every: Sequence[Case],
     prompts: Sequence[str],
+    cache_tokens: int,
 ) -> tuple[list[Outcome], list[str]]:
     outcomes = [Outcome(case) for case in every]
-    async with http_client(max(case.clients for case in every), ATTEMPT_S) as http:
-        failures = await _same_greedy(http, urls, model, prompts[0])
-        for case in every:  # the first requests of a server are slow
-            for url in urls.values():
-                warm = Load(http, url, model, case.clients)
-                await warm.run(_shapes(cfg, case, prompts, case.clients, 0), "warm", lambda _: None)
+    most = max(case.clients for case in every)
+    async with AsyncExitStack() as stack:
+        # A client each: one asks all its idle connections, also those to the other side, before it sends a request.
+        https = {side: await stack.enter_async_context(http_client(most, ATTEMPT_S)) for side in urls}
+        failures = await _same_greedy(https, urls, model, prompts[0])
+        for side, url in urls.items():
+            await _age(cfg, https[side], url, model, every, prompts, cache_tokens)
         with tqdm(total=args.rounds * len(every) * 2, unit="measurement", disable=None) as bar:
             for number in range(args.rounds):
                 for outcome in outcomes:
                     for side in order(number):
-                        found, failed = await _measured(cfg, http, urls[side], model, outcome.case, prompts, number)
+                        found, failed = await _measured(
+                            cfg, https[side], urls[side], model, outcome.case, prompts, number
+                        )
                         outcome.rounds[side].append(found)
                         failures += [f"{side}, {outcome.case.name}: {text}" for text in failed]
                         bar.update()
     return outcomes, failures
+
+
+async def _age(
+    cfg: RunConfig,
+    http: httpx.AsyncClient,
+    url: str,
+    model: str,
+    every: Sequence[Case],
+    prompts: Sequence[str],
+    cache_tokens: int,
+) -> None:
+    """Brings a server to where one that serves for a while is: each case was met once, and `cache_tokens` (the whole KV
+    cache, or `MOST_FILLED`) were written, so that a new block takes the place of an old one. That costs some hundredths
+    of throughput, and the endpoint may have served before while vLLM's server starts here."""
+    for case in every:
+        load = Load(http, url, model, case.clients)
+        await load.run(_shapes(cfg, case, prompts, case.clients, 0), "warm", lambda _: None)
+    most = max(every, key=lambda case: case.clients * case.tokens)
+    load = Load(http, url, model, most.clients)
+    await load.run(_shapes(cfg, most, prompts, ceil(cache_tokens / most.tokens), 0), "warm", lambda _: None)
 
 
 def _shapes(cfg: RunConfig, case: Case, prompts: Sequence[str], count: int, number: int) -> list[Shape]:
@@ -143,6 +177,8 @@ async def _measured(
     cfg: RunConfig, http: httpx.AsyncClient, url: str, model: str, case: Case, prompts: Sequence[str], number: int
 ) -> tuple[dict[str, float], list[str]]:
     load = Load(http, url, model, case.clients)
+    await load.run(_shapes(cfg, case, prompts, case.clients, 0), "warm", lambda _: None)  # connections are there then
+    load.replies.clear()
     began = time.monotonic()
     await load.run(_shapes(cfg, case, prompts, case.requests, number + 1), "measured", lambda _: None)
     wall = time.monotonic() - began
@@ -150,10 +186,12 @@ async def _measured(
     return figures(load.replies, wall), failed
 
 
-async def _same_greedy(http: httpx.AsyncClient, urls: dict[str, str], model: str, prompt: str) -> list[str]:
+async def _same_greedy(https: dict[str, httpx.AsyncClient], urls: dict[str, str], model: str, prompt: str) -> list[str]:
     """A sentence where the two do not choose the same tokens: then they do not serve the same model."""
     shape = Shape(0, prompt, 32, False, 0)
-    found = {side: await Load(http, url, model, 1, temperature=0.0).ask(shape, "greedy") for side, url in urls.items()}
+    found = {
+        side: await Load(https[side], url, model, 1, temperature=0.0).ask(shape, "greedy") for side, url in urls.items()
+    }
     if wrong := [f"{side}: {text}" for side, reply in found.items() for text in faults(reply, None).values()]:
         return wrong
     if found[OURS].token_ids != found[THEIRS].token_ids:

@@ -5,6 +5,7 @@ import json
 import os
 import subprocess
 import sys
+from collections import Counter
 
 import httpx
 import pytest
@@ -67,7 +68,7 @@ def test_unlike_conditions_are_refused():
 
 def test_cases_and_turns():
     found = cases([1, 8, 32], [16, 128])
-    assert len(found) == 9 and [case.requests for case in found[:6]] == [24, 8, 64, 16, 128, 64]
+    assert len(found) == 9 and [case.requests for case in found[:6]] == [64, 16, 168, 40, 320, 128]
     assert [(case.clients, case.tokens) for case in found if case.stream] == [(1, 128), (8, 128), (32, 128)]
     assert cases([1], [4])[-1] == Case(1, 4, True)
     assert order(0) == (THEIRS, OURS) and order(1) == (OURS, THEIRS)
@@ -106,8 +107,11 @@ def test_ratios_are_of_the_same_round_and_the_table_shows_them():
 def test_rounds_and_the_greedy_check(monkeypatch):
     """Both servers up, one of which answers other tokens."""
 
+    seen = Counter()
+
     def server(request):
         asked = json.loads(request.content)
+        seen[request.url.host] += asked["max_tokens"]
         token = 6 if request.url.host == "b" and asked["temperature"] == 0 else 5
         if asked.get("stream"):
             event = (
@@ -124,11 +128,14 @@ def test_rounds_and_the_greedy_check(monkeypatch):
     monkeypatch.setattr(bench_overhead, "http_client", client)
     cfg, args = load_config(None, []), type("Args", (), {"rounds": 2})
     urls = {OURS: "http://a", THEIRS: "http://b"}
-    outcomes, failures = asyncio.run(bench_overhead._rounds(cfg, args, urls, "m", cases([2], [2]), ["1 + 1"]))
+    outcomes, failures = asyncio.run(bench_overhead._rounds(cfg, args, urls, "m", cases([2], [2]), ["1 + 1"], 20))
     assert [len(one.rounds[side]) for one in outcomes for side in (OURS, THEIRS)] == [2, 2, 2, 2]
     assert len(failures) == 1 and failures[0].startswith("the greedy replies differ: [5, 5")
+    # 2 cases, 2 rounds, 2 clients, 2 tokens
+    warm, filling, measured = (2 + 2 * 2) * 2 * 2, 20, 2 * 2 * 2 * cases([2], [2])[0].requests
+    assert seen["a"] == seen["b"] == 32 + warm + filling + measured
     urls = dict.fromkeys(urls, "http://a")
-    assert asyncio.run(bench_overhead._rounds(cfg, args, urls, "m", cases([2], [2]), ["1 + 1"]))[1] == []
+    assert asyncio.run(bench_overhead._rounds(cfg, args, urls, "m", cases([2], [2]), ["1 + 1"], 20))[1] == []
 
 
 @pytest.mark.parametrize("arguments", [["--clients", "1,x"], ["--tokens", "0"], ["--rounds", "0"]])
