@@ -39,6 +39,9 @@ def haproxy_env(folder: Path) -> dict[str, str]:
         "RAY_SERVE_ENABLE_HA_PROXY": "1",
         "RAY_SERVE_LLM_ENABLE_DIRECT_STREAMING": "1",
         "RAY_SERVE_THROUGHPUT_OPTIMIZED": "1",
+        # The replicas tell Serve's figures of what they answered. Else a process reads a line of HAProxy's for each
+        # request; its own counters, also of what no replica answered, stand at its metrics port all the same.
+        "RAY_SERVE_HAPROXY_METRICS_ENABLED": "0",
         "RAY_SERVE_HAPROXY_NBTHREAD": "1" if (os.cpu_count() or 1) <= 4 else "4",
         "RAY_SERVE_HAPROXY_METRICS_PORT": str(ports[0]),
         "RAY_SERVE_HAPROXY_STATS_PORT": str(ports[1]),

@@ -62,6 +62,7 @@ def llm_config(model_path: str, cfg: RunConfig, engine: EngineOptions) -> LLMCon
             **replica_options(cfg),
             "max_ongoing_requests": ONGOING_REQUESTS,
             "health_check_timeout_s": 30,
+            "logging_config": {"enable_access_log": False},  # the replica writes one of its own
             "ray_actor_options": {"num_cpus": 0},  # the bundle asks for the CPUs
         },
         **_hardware(cfg.serve, engine),

@@ -1,12 +1,14 @@
 """The ASGI layer that every inference request passes: it waits for the gate and its reply is marked and counted."""
 
 import asyncio
+import random
 import re
 import time
 import uuid
 from typing import Any
 
 from serve.access.errors import App, Message, Receive, Refusal, Send, error_response
+from serve.access.reading import ClientLeft
 from serve.access.routes import GENERATING
 from serve.gate import Admission, Gate, GateClosed
 from serve.policy import MARK_HEADER, stamp_event, stamp_json
@@ -24,8 +26,11 @@ from serve.usage import (
 HEADER = MARK_HEADER.encode()
 REQUEST_ID = b"x-request-id"
 PRECONDITION = b"if-match"
+LENGTH = b"content-length"
 RETRY_S = 5  # when the gate does not open
 EVENT_STREAM = b"text/event-stream"
+_NO_NAME = re.compile(r"[^A-Za-z0-9_.-]")
+_NAMES = random.Random()  # names are no secrets, and os.urandom lets go of the interpreter's lock: 0.04 ms under load
 
 
 class GateMiddleware:
@@ -34,7 +39,7 @@ class GateMiddleware:
 
     The header of a stream is sent before the rest exists: it names the weights the stream began with. A request with
     `if-match: "<mark>"` is answered 412 by a replica that holds other weights, and any request 503 where the gate does
-    not open.
+    not open. The access layer stands before it: names of headers are lower case, and a caller's body has its length.
     """
 
     def __init__(self, app: App, gate: Gate, tally: Tally) -> None:
@@ -45,23 +50,50 @@ class GateMiddleware:
             await self._app(scope, receive, send)
             return
         try:
-            async with self._gate.admit() as admission:
-                await self._answer(scope, receive, send, admission)
+            admission, receive = await self._enter(receive)
         except GateClosed as error:
             retry = [(b"retry-after", str(RETRY_S).encode())]
             await error_response(Refusal(503, str(error), headers=retry))(scope, receive, send)
+            return
+        try:
+            await self._answer(scope, receive, send, admission)
+        finally:
+            self._gate.leave(admission)
+
+    async def _enter(self, receive: Receive) -> tuple[Admission, Receive]:
+        """A place inside, and what is still to be received. ClientLeft where the client does not wait for it."""
+        heard: list[Message] = []
+        if not self._gate.is_open:
+            await self._opened_before_it_leaves(receive, heard)
+        return self._gate.enter(), _again(heard, receive) if heard else receive
+
+    async def _opened_before_it_leaves(self, receive: Receive, heard: list[Message]) -> None:
+        leaving = asyncio.ensure_future(_until_it_leaves(receive, heard))
+        try:
+            while not self._gate.is_open:
+                opening = asyncio.ensure_future(self._gate.opened())
+                try:
+                    await asyncio.wait([opening, leaving], return_when=asyncio.FIRST_COMPLETED)
+                    if not opening.done():
+                        raise ClientLeft
+                    opening.result()
+                finally:
+                    opening.cancel()
+        finally:
+            leaving.cancel()
 
     async def _answer(self, scope: Message, receive: Receive, send: Send, admission: Admission) -> None:
-        wanted, held = _header(scope, PRECONDITION), admission.fingerprint
+        headers, held = dict(reversed(scope["headers"])), admission.fingerprint  # of doubled ones the first
+        wanted = headers.get(PRECONDITION, b"").decode("latin-1").strip().strip('"')
         if wanted and wanted != held:
             text = f"this replica holds {held}, not {wanted}: ask again, or leave out if-match"
             refusal = Refusal(412, text, param="if-match", headers=[(HEADER, held.encode())])
             await error_response(refusal)(scope, receive, send)
             return
-        state = scope.get("state", {})
+        state, asked = scope.get("state", {}), headers.get(REQUEST_ID, b"")
         reply = Reply(send, admission, hide_usage=state.get("hide_usage", False))
         try:
-            await self._app(_with_request_id(scope, held), reply.watch(receive), reply.send)
+            await self._app(_with_request_id(scope, asked, held), reply.watch(receive), reply.send)
         except asyncio.CancelledError:
             reply.note_leaving()
             raise
@@ -69,7 +101,7 @@ class GateMiddleware:
             self._tally.count(admission.marks[-1], reply.outcome())
             count_tokens(*reply.phases())
             if caller := state.get("caller"):
-                caller.charge(reply.used_tokens(_body_size(scope)))
+                caller.charge(reply.used_tokens(int(headers.get(LENGTH, 0))))
 
 
 class Reply:
@@ -102,12 +134,16 @@ class Reply:
         self._client_left |= not self._done
 
     async def send(self, message: Message) -> None:
+        if self._client_left:
+            return
         if message["type"] == "http.response.start":
             await self._begin(message)
-        elif message["type"] == "http.response.body":
-            await self._body(message)
-        else:
+        elif message["type"] != "http.response.body":
             await self._send(message)
+        elif not self._stream:
+            await self._gather(message)
+        elif piece := self._piece(message):
+            await self._send(piece)
 
     async def _begin(self, message: Message) -> None:
         self.status = message["status"]
@@ -118,18 +154,9 @@ class Reply:
         else:
             self._start = message
 
-    async def _body(self, message: Message) -> None:
-        body, more = message.get("body", b""), message.get("more_body", False)
-        if self._stream:
-            if body:
-                body = self._counted(body)
-                body = stamp_event(body, self._admission.fingerprint)
-            self._done = not more
-            if body or not more:
-                await self._send({**message, "body": body})
-            return
-        self._held += body
-        if more:
+    async def _gather(self, message: Message) -> None:
+        self._held += message.get("body", b"")
+        if message.get("more_body", False):
             return
         whole = bytes(self._held)
         self._last, self._done = whole, True
@@ -138,19 +165,22 @@ class Reply:
         await self._send(self._marked(self._start, len(whole)))
         await self._send({"type": "http.response.body", "body": whole})
 
-    def _counted(self, events: bytes) -> bytes:
-        """Notes what `events` say of tokens; those of them that go out."""
+    def _piece(self, message: Message) -> Message | None:
+        """What goes out of a piece of a stream, whose tokens are noted."""
+        events, self._done = message.get("body", b""), not message.get("more_body", False)
         self._last = events if b"_tokens" in events else self._last
         events = without_usage_event(events) if self._hides_usage else events
         self._events += events.count(b"data: {")
-        return events
+        if not events and not self._done:
+            return None
+        return {**message, "body": stamp_event(events, self._admission.fingerprint)}
 
     def _marked(self, start: Message, length: int | None) -> Message:
-        replaced = (HEADER, b"content-length") if length is not None else (HEADER,)
+        replaced = (HEADER, LENGTH) if length is not None else (HEADER,)
         headers = [pair for pair in start.get("headers", ()) if pair[0].lower() not in replaced]
         headers.append((HEADER, self._admission.fingerprint.encode()))
         if length is not None:
-            headers.append((b"content-length", str(length).encode()))
+            headers.append((LENGTH, str(length).encode()))
         return {**start, "headers": headers}
 
     @property
@@ -180,20 +210,25 @@ class Reply:
         return {"failed": failed, "left": left, "output_tokens": self.output_tokens, "seconds": seconds}
 
 
-def _header(scope: Message, name: bytes) -> str:
-    values = [value for key, value in scope.get("headers", ()) if key.lower() == name]
-    return values[0].decode("latin-1").strip().strip('"') if values else ""
+async def _until_it_leaves(receive: Receive, heard: list[Message]) -> None:
+    """What comes before is kept in `heard`."""
+    while (message := await receive())["type"] != "http.disconnect":
+        heard.append(message)
 
 
-def _body_size(scope: Message) -> int:
-    length = _header(scope, b"content-length")  # the access layer sets it
-    return int(length) if length.isdecimal() else 0
+def _again(heard: list[Message], receive: Receive) -> Receive:
+    """`receive` that gives what was heard first."""
+
+    async def receiving() -> Message:
+        return heard.pop(0) if heard else await receive()
+
+    return receiving
 
 
-def _with_request_id(scope: Message, mark: str) -> Message:
+def _with_request_id(scope: Message, asked: bytes, mark: str) -> Message:
     """The engine names a reply after `x-request-id`; with the mark in front a reply can be traced to its weights."""
-    own = re.sub(r"[^A-Za-z0-9_.-]", "", _header(scope, REQUEST_ID))[:64] or uuid.uuid4().hex
-    headers = [pair for pair in scope["headers"] if pair[0].lower() != REQUEST_ID]
+    own = _NO_NAME.sub("", asked.decode("latin-1"))[:64] or uuid.uuid4().hex
+    headers = [pair for pair in scope["headers"] if pair[0] != REQUEST_ID]
     # An id may occur twice when a client repeats its own; the engine refuses a second request of a running id.
-    unique = f"{mark}-{own}-{uuid.uuid4().hex[:8]}"
+    unique = f"{mark}-{own}-{_NAMES.getrandbits(32):08x}"
     return {**scope, "headers": [*headers, (REQUEST_ID, unique.encode())]}

@@ -8,10 +8,11 @@ from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
-from starlette.routing import Route, Router
+from starlette.routing import Route
 
 from serve import ui
 from serve.access import AccessMiddleware, AccessSettings
+from serve.access.log import LOGGED, Log
 from serve.asgi import App, GateMiddleware, Message, Receive, Send
 from serve.gate import Gate
 from serve.leaving import LeavingMiddleware
@@ -27,7 +28,8 @@ class EndpointApp:
 
     `readiness(deadline in seconds)` says why the replica is not ready, None when it is; `states()` gives
     `replicas`, the state of each that answers, and `silent`, the names of the others; `effective()` what this one's
-    engine was asked for and runs with. Until `access.update` where `settings` is None, only probes are answered.
+    engine was asked for and runs with; `log` takes a line a request. Until `access.update` where `settings` is None,
+    only probes are answered.
     """
 
     def __init__(
@@ -40,6 +42,7 @@ class EndpointApp:
         readiness: Callable[[float], Awaitable[str | None]],
         states: Callable[[], Awaitable[dict[str, Any]]],
         effective: Callable[[], dict[str, Any]] = dict,
+        log: Log = LOGGED,
     ) -> None:
         self._engine_app, self._readiness, self._states, self._effective = engine_app, readiness, states, effective
         self.routes = getattr(engine_app, "routes", [])  # Serve names its metrics by them
@@ -50,9 +53,9 @@ class EndpointApp:
             Route("/admin/effective-config", self._effective_config),
             *ui.routes(),
         ]
-        gated = GateMiddleware(LeavingMiddleware(engine_app), gate, tally)
-        router = Router(own, redirect_slashes=False, default=gated)
-        self.access = AccessMiddleware(router, settings, keeps_caps=lambda: self._keeps_caps)
+        self._own = {route.path: route for route in own}
+        self._gated = GateMiddleware(LeavingMiddleware(engine_app), gate, tally)
+        self.access = AccessMiddleware(self._route, settings, keeps_caps=lambda: self._keeps_caps, log=log)
         self._probed = -PROBE_KEPT_S
         self._reason: str | None = None
         self._probing = asyncio.Lock()
@@ -60,6 +63,10 @@ class EndpointApp:
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
         app = self._engine_app if scope["type"] == "lifespan" else self.access
         await app(scope, receive, send)
+
+    async def _route(self, scope: Message, receive: Receive, send: Send) -> None:
+        own = self._own.get(scope["path"])
+        await (own.handle if own else self._gated)(scope, receive, send)
 
     @cached_property
     def _keeps_caps(self) -> bool:

@@ -1,20 +1,19 @@
 """The gate before the engine: every request enters it, knows the weights it runs on, and is waited for by a swap."""
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 
 
 class Admission:
-    """One request inside the gate. `marks` are the fingerprints of all weights that may have made its tokens."""
+    """One request inside the gate. `marks` are those of all weights that may have made its tokens, `fingerprint` is one
+    mark, or several joined by `+` when weights were swapped under the running request."""
 
     def __init__(self, mark: str) -> None:
-        self.marks = [mark]
+        self.marks, self.fingerprint = [mark], mark
 
-    @property
-    def fingerprint(self) -> str:
-        """One mark, or several joined by `+` when weights were swapped under the running request."""
-        return "+".join(self.marks)
+    def add(self, mark: str) -> None:
+        """Other weights are in the engine now."""
+        self.marks.append(mark)
+        self.fingerprint = "+".join(self.marks)
 
 
 class GateClosed(RuntimeError):
@@ -45,22 +44,29 @@ class Gate:
     def inside(self) -> int:
         return len(self._inside)
 
-    @asynccontextmanager
-    async def admit(self) -> AsyncIterator[Admission]:
-        """Waits until the gate is open, then holds a place inside it. GateClosed when it does not open."""
+    async def opened(self) -> None:
+        """Waits until the gate is open. GateClosed when it does not open."""
         if self._failure is None and not self._settled.is_set():
             await self._wait()
-        if self._failure is not None:
-            raise GateClosed(f"this replica serves no more: {self._failure}")
+        self._check()
+
+    def enter(self) -> Admission:
+        """Takes a place inside the open gate, which `leave` gives back."""
+        self._check()
         admission = Admission(self.mark or "")
         self._inside.add(admission)
         self._idle.clear()
-        try:
-            yield admission
-        finally:
-            self._inside.discard(admission)
-            if not self._inside:
-                self._idle.set()
+        return admission
+
+    def _check(self) -> None:
+        if self._failure is not None:
+            raise GateClosed(f"this replica serves no more: {self._failure}")
+
+    def leave(self, admission: Admission) -> None:
+        """The request has ended."""
+        self._inside.discard(admission)
+        if not self._inside:
+            self._idle.set()
 
     async def _wait(self) -> None:
         self.waiting += 1
@@ -100,7 +106,7 @@ class Gate:
         """The weights of `mark` are in the engine from now on: requests still inside are marked as mixed."""
         for admission in self._inside:
             if admission.marks[-1] != mark:
-                admission.marks.append(mark)
+                admission.add(mark)
                 self.mixed += 1
 
     def open(self, mark: str) -> None:

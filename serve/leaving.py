@@ -6,11 +6,12 @@ from serve.asgi import App, Message, Receive, Send
 
 ENDING_S = 10.0  # for the app to end once it knows
 DISCONNECT: Message = {"type": "http.disconnect"}
+UNWATCHED = "unwatched"  # in the `scope["state"]` of requests that Ray Serve neither watches nor cancels
 
 
 class LeavingMiddleware:
-    """Around vLLM's app, which ends a generation only when it hears `http.disconnect` from `receive`. Ray Serve also
-    cancels the request; a plain reply would then be computed to its end for nobody.
+    """Around vLLM's app, which ends a generation only when it hears `http.disconnect` from `receive`. Requests on Ray
+    Serve's own way are cancelled instead; a plain reply would then be computed to its end for nobody.
 
     So a cancelled request becomes a disconnect, and this waits until the app has ended. What the app still says is
     dropped (vLLM answers `null`): the reply counts as left, not as answered.
@@ -20,7 +21,7 @@ class LeavingMiddleware:
         self._app = app
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
+        if scope["type"] != "http" or UNWATCHED in scope.get("state", ()):
             await self._app(scope, receive, send)
             return
         client = Client(receive, send)

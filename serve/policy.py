@@ -12,6 +12,7 @@ DIGEST_SHOWN = 8
 MARK_HEADER = "x-policy-version"  # of every reply: its fingerprint
 KEYS = ("version", "folder", "digest", "mode")
 MODES = ("wait", "keep")
+EVENT_END = b"\n\n"
 # Quotes inside a JSON text are escaped, so these never match what a model wrote.
 _OTHER_MARK = re.compile(rb',"system_fingerprint":\s*(?:null|"[^"]*")')
 _EVENT = re.compile(rb"^data: \{(?!\})", re.MULTILINE)
@@ -107,7 +108,9 @@ def stamp_event(chunk: bytes, mark: str) -> bytes:
     fingerprint. Other events (`[DONE]`) stay as they are."""
     if b'"system_fingerprint":' in chunk:
         chunk = _OTHER_MARK.sub(b"", chunk)
-    return _EVENT.sub(b'data: {"system_fingerprint":"%s",' % mark.encode(), chunk)
+    stamped = b'data: {"system_fingerprint":"%s",' % mark.encode()
+    is_one = chunk.find(b"\n") == len(chunk) - len(EVENT_END) and chunk.startswith(b'data: {"')
+    return stamped + chunk[len(b"data: {") :] if is_one else _EVENT.sub(stamped, chunk)  # nearly always one
 
 
 def stamp_json(body: bytes, mark: str) -> bytes:

@@ -6,13 +6,19 @@ import os
 from pathlib import Path
 from typing import Any
 
+from fastapi import FastAPI
 from ray import serve
+from ray.llm._internal.serve.core.server.llm_server import _ResolveLoRAMiddleware
+from ray.serve._private.logging_utils import get_serve_logs_dir
 from ray.serve.llm import LLMConfig
 from ray.serve.llm.deployment import LLMServer
+from starlette.middleware.cors import CORSMiddleware
 
 from pipeline.config import UserError
 from pipeline.weights import WEIGHTS_NAME, verify
 from serve.access import AccessSettings
+from serve.access.log import LogFile
+from serve.access.routes import GENERATING
 from serve.asgi import App
 from serve.endpoint_app import EndpointApp
 from serve.engine_config import effective_engine
@@ -22,6 +28,7 @@ from serve.kv_tier.replica_side import TierFolder
 from serve.node_only import bind_to_node
 from serve.policy import Policy, wanted_from
 from serve.replica_states import ReplicaStates
+from serve.short_path import ShortPath, give_short_path
 from serve.swap import CALL_S, SwapFailed, Swapper
 from serve.tally import Tally
 
@@ -39,7 +46,9 @@ class HotSwapServer(LLMServer):
     ) -> None:
         from serve.reasoning_count import count_unopened_thinking
 
+        self._short_path = ShortPath()
         bind_to_node()
+        give_short_path(self._short_path)
         count_unopened_thinking()
         self._started_with = llm_config.model_loading_config.model_source
         self._asked = dict(llm_config.engine_kwargs)
@@ -66,6 +75,8 @@ class HotSwapServer(LLMServer):
         native = await super().__serve_build_asgi_app__()
         for model in native.state.openai_serving_models.base_model_paths:
             model.model_path = model.name  # the `root` of /v1/models: a path is nobody's business
+        trim(native)
+        replica = serve.get_replica_context().replica_id.unique_id
         self._app = EndpointApp(
             native,
             self.gate,
@@ -74,6 +85,7 @@ class HotSwapServer(LLMServer):
             readiness=self.readiness,
             states=ReplicaStates(),
             effective=self.effective_config,
+            log=LogFile(Path(get_serve_logs_dir()) / f"access_{replica}.log").add,
         )
         logging.getLogger("serve").setLevel(logging.INFO)  # vLLM's app sets the root logger to ERROR
         return self._app
@@ -139,6 +151,7 @@ class HotSwapServer(LLMServer):
             "canary": self._is_canary,
             "access": self._access_digest,
             **self._swapper.state(),
+            "short_path": self._short_path.taken,
             "served": self.tally.state(),
         }
 
@@ -150,3 +163,12 @@ class HotSwapServer(LLMServer):
         told = {"replica": replica, "requested": self._asked, "effective": found}
         counters = self.tiers.counters()
         return told | ({"kv_tiers": counters} if counters else {})
+
+
+def trim(native: FastAPI) -> None:
+    """Takes out of vLLM's app what no request needs (`access` answers browsers, and no adapter is loaded by a request),
+    and puts first the routes that most ask for: they are tried in order."""
+    unneeded = (CORSMiddleware, _ResolveLoRAMiddleware)
+    native.user_middleware = [layer for layer in native.user_middleware if layer.cls not in unneeded]
+    native.middleware_stack = None  # it is made again at the first request
+    native.router.routes.sort(key=lambda route: route.path not in GENERATING)

@@ -3,12 +3,13 @@
 import json
 import re
 
+from serve.policy import EVENT_END
+
 BYTES_PER_TOKEN = 4  # of English text with common vocabularies; text of other kinds has more tokens than this says
 _OUTPUT = re.compile(rb'"(?:completion|output)_tokens":\s*(\d+)')
 _PROMPT = re.compile(rb'"(?:prompt|input)_tokens":\s*(\d+)')
 _REASONING = re.compile(rb'"reasoning_tokens":\s*(\d+)')
 _TOTAL = re.compile(rb'"total_tokens":\s*(\d+)')
-_EVENT_END = b"\n\n"
 
 
 def output_tokens(text: bytes) -> int | None:
@@ -33,7 +34,7 @@ def reasoning_tokens(text: bytes) -> int:
 
 
 def _last(pattern: re.Pattern[bytes], text: bytes) -> int | None:
-    found = pattern.findall(text)
+    found = pattern.findall(text, max(text.rfind(b'"usage":'), 0))
     return int(found[-1]) if found else None
 
 
@@ -46,7 +47,7 @@ def without_usage_event(chunk: bytes) -> bytes:
     """`chunk` of a stream without the event that `stream_options.include_usage` adds: one of usage and no choices."""
     if b'"usage"' not in chunk:
         return chunk
-    return _EVENT_END.join(event for event in chunk.split(_EVENT_END) if not _is_usage(event))
+    return EVENT_END.join(event for event in chunk.split(EVENT_END) if not _is_usage(event))
 
 
 def _is_usage(event: bytes) -> bool:

@@ -53,18 +53,17 @@ Check = Callable[[Any], None]
 
 def check_body(body: dict[str, Any]) -> None:
     """Raises Refusal (400, with the field's name) for the first field that must not reach the engine."""
-    for name, why in REFUSED.items():
-        if body.get(name) is not None:
-            raise bad_field(name, f"{name} is not accepted: {why}")
-    if body.get("use_beam_search"):
-        raise bad_field("use_beam_search", "beam search is not accepted: its steps pass by the scheduler")
-    for name, check in CHECKS.items():
-        if body.get(name) is not None:
-            check(body[name])
-    for name in body:
-        if name in catalogue():  # an engine's option, or one that never was: vLLM takes the field and reads it nowhere
+    options = catalogue()
+    for name, value in body.items():
+        if value is not None and name in REFUSED:
+            raise bad_field(name, f"{name} is not accepted: {REFUSED[name]}")
+        if value is not None and name in CHECKS:
+            CHECKS[name](value)
+        if name in options:  # an engine's option, or one that never was: vLLM takes the field and reads it nowhere
             for sentence in sampling_refusals([name]):
                 raise bad_field(name, sentence)
+    if body.get("use_beam_search"):
+        raise bad_field("use_beam_search", "beam search is not accepted: its steps pass by the scheduler")
     _check_sequences(body)
 
 

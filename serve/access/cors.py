@@ -35,7 +35,7 @@ def preflight(scope: Message, headers: Mapping[bytes, bytes], origins: tuple[str
 
 def with_origin(send: Send, headers: Mapping[bytes, bytes], origins: tuple[str, ...]) -> Send:
     """`send` whose replies a page of an allowed origin may read, and no other page: what the app itself says of origins
-    (vLLM's allows all) is taken out."""
+    is taken out."""
     origin = headers.get(b"origin", b"")
     granted = [*_origin_headers(origin), _EXPOSED] if origin.decode("latin-1") in origins else []
 

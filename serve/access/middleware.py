@@ -1,8 +1,6 @@
 """The outermost layer of a replica: who may do what, how much of it, and with which body."""
 
 import json
-import logging
-import re
 import time
 from collections.abc import Callable, Mapping
 
@@ -11,13 +9,11 @@ from serve.access.callers import Caller, Callers, apply_caller, ask_for_usage
 from serve.access.cors import is_preflight, preflight, with_origin
 from serve.access.errors import App, Message, Receive, Refusal, Send, bad_field, error_response
 from serve.access.limits import Clock, Places
+from serve.access.log import LOGGED, AccessLine, Log
 from serve.access.reading import ClientLeft, check_headers, parse_object, read_body
 from serve.access.routes import GENERATING, WITH_CHOICES, find_route
 from serve.access.settings import AccessSettings
-from serve.policy import MARK_HEADER
 from serve.speculation.settings import CAP
-
-logger = logging.getLogger("serve.access")
 
 BUSY_RETRY_S = 1
 PROBES = ("/livez", "/readyz")  # answered also while there are no settings yet
@@ -25,7 +21,6 @@ CLIENT_LEFT = 499  # what the log calls a request whose sender left before it ha
 # The key, which nothing behind needs, and headers by which vLLM lets a client choose its priority and its rank.
 DROPPED = (b"authorization", b"proxy-authorization", b"x-vllm-priority", b"x-data-parallel-rank")
 _BUSY = ((b"retry-after", str(BUSY_RETRY_S).encode()),)
-_KEY = re.compile(r"sk-[\w-]+")
 _LENGTHS = (b"content-length", b"transfer-encoding")
 
 
@@ -37,7 +32,7 @@ class AccessMiddleware:
     In order: preflights, the key (401), the route (404), the scope (403), places (503), rates (429), the body (408,
     413, 415, 400). Websockets are refused; lifespan events pass. With `settings` None all but the probes is 503 until
     `update` gives some. `keeps_caps()` says whether a request's cap on drafted tokens would be kept; else a request
-    with one is refused.
+    with one is refused. `log` takes one line a request.
     """
 
     def __init__(
@@ -46,13 +41,14 @@ class AccessMiddleware:
         settings: AccessSettings | None,
         *,
         keeps_caps: Callable[[], bool] = lambda: True,
+        log: Log = LOGGED,
         clock: Clock = time.monotonic,
         now: Clock = time.time,
     ) -> None:
         self._app, self._is_told, self._keeps_caps = app, settings is not None, keeps_caps
         self._settings = settings or AccessSettings()
         self._callers = Callers(self._settings, clock, now)
-        self._places = Places()
+        self._places, self._log = Places(), log
 
     @property
     def inside(self) -> int:
@@ -74,7 +70,7 @@ class AccessMiddleware:
 
     async def _answer(self, scope: Message, receive: Receive, send: Send) -> None:
         headers = {name.lower(): value for name, value in scope["headers"]}
-        line = AccessLine(scope, send)
+        line = AccessLine(scope, send, self._log)
         reply = with_origin(line.send, headers, self._settings.cors_origins)
         try:
             if not self._is_told and scope["path"] not in PROBES:
@@ -91,7 +87,7 @@ class AccessMiddleware:
             line.write()
 
     async def _admit(
-        self, scope: Message, headers: Mapping[bytes, bytes], receive: Receive, send: Send, line: "AccessLine"
+        self, scope: Message, headers: Mapping[bytes, bytes], receive: Receive, send: Send, line: AccessLine
     ) -> None:
         route = find_route(scope["method"], scope["path"], scope.get("raw_path"))
         if route is not None and route.scope == "open":
@@ -120,7 +116,7 @@ class AccessMiddleware:
         headers: Mapping[bytes, bytes],
         caller: Caller,
         receive: Receive,
-        line: "AccessLine",
+        line: AccessLine,
     ) -> tuple[Message, Receive]:
         """The request with its checked body, whose first `receive` gives it whole."""
         limit = self._settings.max_body_bytes
@@ -136,7 +132,7 @@ class AccessMiddleware:
         hides_usage = scope["path"] in WITH_CHOICES and ask_for_usage(body)
         if is_changed or hides_usage:
             raw = json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode()
-        kept = [pair for pair in scope["headers"] if pair[0].lower() not in _LENGTHS]
+        kept = [pair for pair in scope["headers"] if pair[0] not in _LENGTHS]
         sized = [*kept, (b"content-length", str(len(raw)).encode())]
         state = scope["state"] | {"hide_usage": hides_usage}
         return scope | {"headers": sized, "state": state}, _replayed(raw, receive)
@@ -151,7 +147,8 @@ def _check_rates(caller: Caller) -> None:
 
 
 def _cleaned(scope: Message) -> Message:
-    return {**scope, "headers": [pair for pair in scope["headers"] if pair[0].lower() not in DROPPED]}
+    headers = [(name.lower(), value) for name, value in scope["headers"]]
+    return {**scope, "headers": [pair for pair in headers if pair[0] not in DROPPED]}
 
 
 def _replayed(body: bytes, receive: Receive) -> Receive:
@@ -166,43 +163,3 @@ def _replayed(body: bytes, receive: Receive) -> Receive:
         return {"type": "http.request", "body": body, "more_body": False}
 
     return replaying
-
-
-class AccessLine:
-    """The log's line of one request: method, path, status, time, the key's name, the mark of the weights. It holds
-    neither the query nor any header, so no key; prompts and replies only where the settings say so."""
-
-    def __init__(self, scope: Message, send: Send) -> None:
-        self._scope, self._send = scope, send
-        self._began = time.monotonic()
-        self._body: bytes | None = None
-        self._reply = bytearray()
-        self.caller, self.status, self.mark = "-", 0, "-"
-
-    def note(self, body: bytes) -> None:
-        """Keeps the body, and the reply as it goes by, for the log."""
-        self._body = body
-
-    async def send(self, message: Message) -> None:
-        if message["type"] == "http.response.start":
-            self.status = message["status"]
-            marks = [value for name, value in message.get("headers", ()) if name.lower() == MARK_HEADER.encode()]
-            self.mark = marks[0].decode("latin-1") if marks else "-"
-        elif self._body is not None:
-            self._reply += message.get("body", b"")
-        await self._send(message)
-
-    def write(self) -> None:
-        """Logs the line. Status 0: the app ended without an answer."""
-        ms = (time.monotonic() - self._began) * 1000
-        method, path = _printable(self._scope["method"], 16), _printable(self._scope["path"], 200)
-        logger.info("%s %s %d %.1f ms key=%s mark=%s", method, path, self.status, ms, self.caller, self.mark)
-        if self._body is not None:
-            request, reply = self._body.decode("utf-8"), self._reply.decode("utf-8", "replace")
-            logger.info("request %s reply %s", json.dumps(request), json.dumps(reply))
-
-
-def _printable(text: str, limit: int) -> str:
-    """One line of plain signs, so that no path can write a line of its own into the log, without what looks like a
-    key."""
-    return _KEY.sub("sk-***", text[:limit].encode("unicode_escape").decode("ascii"))

@@ -55,7 +55,7 @@ def parse_object(body: bytes) -> dict[str, Any]:
     doubled names, NaN and infinity, halves of surrogate pairs, integers above 64 bits, deep nesting."""
     try:
         text = body.decode("utf-8")
-        data = json.loads(text, object_pairs_hook=_unique, parse_constant=_no_constant, parse_float=_finite)
+        data = _STRICT.decode(text)
     except UnicodeDecodeError as error:
         raise Refusal(400, f"the body is not UTF-8 (byte {error.start})") from None
     except RecursionError:
@@ -88,6 +88,9 @@ def _finite(text: str) -> float:
     if number in (float("inf"), float("-inf")):
         raise ValueError("a number is too large")
     return number
+
+
+_STRICT = json.JSONDecoder(object_pairs_hook=_unique, parse_constant=_no_constant, parse_float=_finite)
 
 
 def _check_values(data: dict[str, Any]) -> None:

@@ -1,12 +1,16 @@
 """The whole HTTP app of a replica over an engine that only counts, behind real uvicorn on a loopback port."""
 
 import asyncio
+import inspect
 import json
 import socket
 import threading
+from collections import deque
 from contextlib import contextmanager
 
 import uvicorn
+from ray.serve._private.common import DeploymentID, RequestProtocol
+from ray.serve._private.replica import ReplicaMetricsManager
 from starlette.applications import Starlette
 from starlette.responses import JSONResponse, PlainTextResponse, StreamingResponse
 from starlette.routing import Route
@@ -15,6 +19,7 @@ from serve.access import AccessSettings
 from serve.endpoint_app import EndpointApp
 from serve.gate import Gate
 from serve.policy import Policy
+from serve.short_path import ShortPath
 from serve.swap import Swapper
 from serve.tally import Tally
 
@@ -155,6 +160,36 @@ class CancellingServer:
         await asyncio.gather(request, return_exceptions=True)
 
 
+class FakeReplica:
+    """What the short path asks of Ray Serve's replica: the app, and figures of requests, by Serve's own names."""
+
+    def __init__(self, app):
+        self._user_callable_asgi_app, self._deployment_id = app, DeploymentID("HotSwapServer:policy", "policy")
+        self._metrics_manager = self
+        self.ongoing, self.requests, self.ingress = 0, deque(maxlen=8), deque(maxlen=8)
+        self.handled = CancellingServer(app)
+
+    async def handle(self, scope, receive, send):
+        """Serve's own way."""
+        await self.handled(scope, receive, send)
+
+    def inc_num_ongoing_requests(self, metadata):
+        assert metadata.is_direct_ingress and metadata.protocol == RequestProtocol.HTTP
+        self.ongoing += 1
+
+    def dec_num_ongoing_requests(self, metadata):
+        assert metadata.is_direct_ingress and metadata.protocol == RequestProtocol.HTTP
+        self.ongoing -= 1
+
+    def record_request_metrics(self, **figures):
+        inspect.signature(ReplicaMetricsManager.record_request_metrics).bind(self, **figures)
+        self.requests.append(figures)
+
+    def record_ingress_request_metrics(self, **figures):
+        inspect.signature(ReplicaMetricsManager.record_ingress_request_metrics).bind(self, **figures)
+        self.ingress.append(figures)
+
+
 class Stack:
     """A replica without Ray: gate, tally, swaps and the HTTP app. `settings` are those of its access layer."""
 
@@ -165,7 +200,11 @@ class Stack:
         self.app = EndpointApp(
             self.engine, self.gate, self.tally, access, readiness=self._readiness, states=self._states
         )
-        self.url = ""
+        self.replica, self.short_path, self.url = FakeReplica(self.app), ShortPath(), ""
+
+    def as_ray_serves(self):
+        """The app behind Ray Serve's way with requests, and the short path around it."""
+        return self.short_path.around(self.replica.handle)
 
     async def _readiness(self, deadline_s):
         return None if self.gate.is_open else "no weights are confirmed yet"
@@ -181,6 +220,7 @@ class Stack:
             "gate waiting": self.gate.waiting,
             "engine running": self.engine.running,
             "engine waiting": self.engine.waiting,
+            "ongoing": self.replica.ongoing,
         }
 
     def submit(self, coroutine):
@@ -194,14 +234,18 @@ class Stack:
 
 
 @contextmanager
-def serving(stack, policy=V1, server=CancellingServer):
-    """The stack on a free loopback port, in a thread; with `policy` it has opened its gate."""
+def serving(stack, policy=V1, app=None):
+    """The stack (`app`: another way to it) on a free loopback port, in a thread; with `policy` it has opened its
+    gate."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         free.listen(512)
-        stack.url = f"http://127.0.0.1:{free.getsockname()[1]}"
+        stack.address = free.getsockname()
+        stack.url = f"http://127.0.0.1:{stack.address[1]}"
         # The log's settings stay those of the test. A proxy in front writes the access log with addresses.
-        config = uvicorn.Config(server(stack.app), log_config=None, access_log=False, timeout_graceful_shutdown=1)
+        config = uvicorn.Config(
+            app or stack.as_ray_serves(), log_config=None, access_log=False, timeout_graceful_shutdown=1
+        )
         server, started = uvicorn.Server(config), threading.Event()
         thread = threading.Thread(target=lambda: asyncio.run(stack._serve(server, [free], started)), daemon=True)
         thread.start()

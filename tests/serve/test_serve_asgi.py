@@ -19,7 +19,7 @@ class Caller:
         self.charged += tokens
 
 
-async def call(app, *, path=PATH, method="POST", headers=(), gate=None, incoming=(), hides=False):
+async def call(app, *, path=PATH, method="POST", headers=(), gate=None, incoming=(), hides=False, stays=False):
     """(status, headers, body, tally, caller, the scope the app saw) of one request through the middleware."""
     gate, tally, caller = gate or opened(), Tally(), Caller()
     sent, seen = [], []
@@ -29,6 +29,8 @@ async def call(app, *, path=PATH, method="POST", headers=(), gate=None, incoming
         await app(scope, receive, send)
 
     async def receive():
+        if not messages and stays:
+            await asyncio.Event().wait()
         return messages.pop(0) if messages else {"type": "http.disconnect"}
 
     async def send(message):
@@ -233,7 +235,7 @@ def test_a_gate_that_does_not_open_is_told_in_openais_way():
     gate = opened()
     gate.fail("the engine died")
     for closed, says in ((gate, "the engine died"), (Gate(longest_wait_s=0.01), "first weights")):
-        status, headers, body, served, _, seen = asyncio.run(call(plain({}), gate=closed))
+        status, headers, body, served, _, seen = asyncio.run(call(plain({}), stays=True, gate=closed))
         error = json.loads(body)["error"]
         assert status == 503 and says in error["message"] and int(headers[b"retry-after"]) > 0
         assert seen == [] and served == {}

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 import shutil
 import threading
 import time
@@ -13,6 +14,7 @@ import pytest
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
+from jobs._services import read_state
 from pipeline.problems.tiny_tokenizer import build_tokenizer, save_tokenizer
 from pipeline.weights import write_snapshot
 from serve import client
@@ -156,6 +158,41 @@ def test_replies_name_their_weights_and_part_reasoning_from_answer(endpoint, sna
     assert httpx.post(f"{endpoint.url}/v1/chat/completions", json=body(model="other"), timeout=60).status_code == 404
     listed = httpx.get(f"{endpoint.url}/v1/models", timeout=60).json()["data"]
     assert [entry["id"] for entry in listed] == ["policy"]
+
+
+def test_requests_stand_in_the_access_log_and_in_serves_figures(head, endpoint):
+    """They take the short path past Serve's own handling."""
+    before = taken(endpoint)
+    home = Path(read_state(head)["ray"].temp_dir)
+    (log,) = (home / "session_latest/logs/serve").glob("access_*.log")
+    for _ in range(3):  # on a route that no other test here asks for
+        sent = {"model": "policy", "prompt": "3 + 4 = ?", "max_tokens": 2}
+        assert httpx.post(f"{endpoint.url}/v1/completions", json=sent, timeout=60).status_code == 200
+    assert taken(endpoint) == before + 3
+    deadline = time.monotonic() + 60
+    while len(lines := completions(log)) < 3 or serve_count(home) < 3:
+        assert time.monotonic() < deadline, f"{lines}, and Serve counts {serve_count(home)} after 60 s"
+        time.sleep(0.5)
+    assert len(lines) == 3 and serve_count(home) == 3
+    assert re.fullmatch(r"\S+ \S+ POST /v1/completions 200 [\d.]+ ms key=anonymous mark=v0-\w{8}", lines[-1])
+
+
+def taken(endpoint):
+    (state,) = httpx.get(f"{endpoint.url}/admin/version", timeout=60).json()["replicas"]
+    return state["short_path"]
+
+
+def completions(log):
+    return [line for line in log.read_text().splitlines() if "POST /v1/completions 200 " in line]
+
+
+def serve_count(home):
+    """Completions in Serve's own figures."""
+    (job,) = json.loads((home / "prom_metrics_service_discovery.json").read_text())
+    pages = [httpx.get(f"http://{target}/metrics", timeout=60, trust_env=False).text for target in job["targets"]]
+    lines = [line for page in pages for line in page.splitlines() if line.startswith("ray_serve_num_http_requests_")]
+    ours = [line for line in lines if 'route="/v1/completions"' in line and 'status_code="200"' in line]
+    return sum(float(line.rpartition(" ")[2]) for line in ours)
 
 
 def test_two_swaps_under_load_mix_no_reply_and_fail_none(dashboard, endpoint, snapshots):

@@ -1,6 +1,8 @@
 import json
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from pipeline.config import UserError
 from serve.policy import Policy, Wanted, fingerprint, policy_from, stamp_event, stamp_json, wanted_from
@@ -85,6 +87,17 @@ def test_every_event_of_a_chunk_is_stamped():
     chunk = b'event: a\ndata: {"x":1}\n\ndata: {"y":2}\n\ndata: [DONE]\n\n'
     assert stamp_event(chunk, "m").count(b'"system_fingerprint":"m"') == 2
     assert stamp_event(chunk, "m").endswith(b"data: [DONE]\n\n")
+
+
+EVENTS = st.lists(st.one_of(st.just("[DONE]"), st.dictionaries(st.text(max_size=3), st.text(max_size=3), max_size=2)))
+
+
+@given(EVENTS)
+def test_pieces_are_stamped_like_the_whole_stream(events):
+    """A piece of one event has a way of its own."""
+    texts = [event if event == "[DONE]" else json.dumps(event, ensure_ascii=False) for event in events]
+    pieces = [f"data: {text}\n\n".encode() for text in texts]
+    assert b"".join(stamp_event(piece, "m") for piece in pieces) == stamp_event(b"".join(pieces), "m")
 
 
 def test_stamp_leaves_what_the_model_wrote():

@@ -15,11 +15,13 @@ import pytest
 from serve.asgi import Reply
 from serve.gate import Admission
 from serve.policy import Policy
+from serve.short_path import ShortPath
 from tests.serve.access.fake_app import ADMIN, CHAT, INFER, KEYS, error_of
-from tests.serve.fake_stack import GENERATING, V1, V2, CancellingServer, Stack, serving
+from tests.serve.fake_stack import GENERATING, V1, V2, CancellingServer, FakeReplica, Stack, serving
 
 CHAT_PATH = "/v1/chat/completions"
 WHOLE_S = 30.0  # for anything that must happen at all
+JSON = {"content-type": "application/json"}
 ENDLESS = 1_000_000  # tokens: only a client that leaves ends such a request
 
 
@@ -229,19 +231,93 @@ def test_clients_that_leave_before_a_closed_gate_are_not_computed_for():
         assert stack.engine.finished == 1 and stack.engine.entered == 1 + stack.engine.aborted
 
 
+WAYS = {"short path": Stack.as_ray_serves, "Serve's": lambda stack: CancellingServer(stack.app)}
+
+
 @pytest.mark.parametrize("leaves", [leaves_a_stream, leaves_early])
-@pytest.mark.parametrize("server", [CancellingServer, lambda app: app])
-def test_a_client_that_leaves_ends_its_reply_and_counts_as_left(leaves, server):
+@pytest.mark.parametrize("way", WAYS)
+def test_a_client_that_leaves_ends_its_reply_and_counts_as_left(leaves, way):
     async def run(stack):
         async with client(stack) as http:
             assert await leaves(http) == "left"
             await emptied(stack)
 
-    with serving(Stack(), server=server) as stack:
+    stack = Stack()
+    with serving(stack, app=WAYS[way](stack)):
         asyncio.run(run(stack))
         assert stack.engine.aborted == 1
         served = stack.tally.state()[V1.fingerprint]
         assert (served["requests"], served["left"], served["failed"], served["seconds"]) == (1, 1, 0, [])
+
+
+def test_a_client_that_leaves_before_a_gate_that_closed_while_its_body_came_frees_its_place():
+    async def run(stack):
+        arrived = CHAT | {"max_tokens": ENDLESS}
+        sent = json.dumps(arrived).encode()
+        reader, writer = await asyncio.open_connection(*stack.address)
+        head = f"POST {CHAT_PATH} HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: {len(sent)}"
+        writer.write(f"{head}\r\n\r\n".encode() + sent[:5])
+        await until(lambda: stack.app.access.inside == 1, "a request inside")
+        await stack.submit(stack.gate.close(1.0, "v2"))
+        writer.write(sent[5:])
+        await until(lambda: stack.gate.waiting == 1, "a request before the gate")
+        writer.close()
+        await emptied(stack)
+
+    with serving(Stack()) as stack:
+        asyncio.run(run(stack))
+        assert stack.engine.entered == 0
+
+
+def test_a_body_heard_before_the_gate_reaches_the_engine():
+    async def run(stack):
+        async with client(stack) as http:
+            waiting = [asyncio.create_task(kind(http, 5)) for kind in (whole, streamed)]
+            await until(lambda: stack.gate.waiting == 2, "2 requests before the gate")
+            await stack.submit(stack.swapper.adopt(V1))
+            for text, marks, _ in await asyncio.gather(*waiting):
+                assert (text, marks) == ("a" * 5, {V1.fingerprint})
+            await emptied(stack)
+
+    with serving(Stack(), policy=None) as stack:
+        asyncio.run(run(stack))
+
+
+def test_serve_has_the_figures_of_what_takes_the_short_path():
+    async def run(stack):
+        async with client(stack) as http:
+            assert await stays(http) == "answered"
+            await streamed(http, 3)
+            assert (await http.post(CHAT_PATH, content=b"{", headers=JSON)).status_code == 400
+            assert await leaves_early(http) == "left"
+            assert await leaves_a_stream(http) == "left"
+            await emptied(stack)
+            for headers in ({"x-request-timeout-seconds": "9"}, {}):  # Serve's own way
+                assert (await http.post(CHAT_PATH, json=CHAT | {"max_tokens": 2}, headers=headers)).status_code == 200
+                assert (await http.get("/livez")).status_code == 200
+
+    with serving(Stack()) as stack:
+        asyncio.run(run(stack))
+    assert stack.short_path.taken == 6
+    found = [(one["method"], one["route"], one["status_code"], one["is_error"]) for one in stack.replica.ingress]
+    statuses = [("200", False), ("200", False), ("400", True), ("499", True), ("499", True), ("200", False)]
+    assert found == [("POST", CHAT_PATH, *status) for status in statuses]
+    assert {one["app_name"] for one in stack.replica.ingress} == {"policy"}
+    left = [None, None, None, "CancelledError", "CancelledError", None]
+    assert [one["exception_type"] for one in stack.replica.requests] == left
+    assert all(one["latency_ms"] > 0 for one in stack.replica.requests)
+
+
+def test_a_request_that_breaks_the_app_is_told_counted_and_no_longer_ongoing(caplog):
+    async def breaks(scope, receive, send):
+        raise RuntimeError("broken")
+
+    replica = FakeReplica(breaks)
+    scope = {"type": "http", "path": CHAT_PATH, "method": "POST", "headers": []}
+    with pytest.raises(RuntimeError, match="broken"):
+        asyncio.run(ShortPath().around(replica.handle)(scope, None, None))
+    assert replica.ongoing == 0 and [one["exception_type"] for one in replica.requests] == ["RuntimeError"]
+    assert [one["status_code"] for one in replica.ingress] == ["500"] and "broken" in caplog.text
 
 
 # --- routes and keys -------------------------------------------------------------------------------------------------
