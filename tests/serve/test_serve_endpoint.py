@@ -1,6 +1,7 @@
 """A real endpoint on a Ray head of its own: swaps under load, refusals, and what replies carry."""
 
 import asyncio
+import contextlib
 import json
 import re
 import shutil
@@ -189,8 +190,11 @@ def completions(log):
 def serve_count(home):
     """Completions in Serve's own figures."""
     (job,) = json.loads((home / "prom_metrics_service_discovery.json").read_text())
-    pages = [httpx.get(f"http://{target}/metrics", timeout=60, trust_env=False).text for target in job["targets"]]
-    lines = [line for page in pages for line in page.splitlines() if line.startswith("ray_serve_num_http_requests_")]
+    lines = []
+    for target in job["targets"]:
+        with contextlib.suppress(httpx.TransportError):  # named before it listens: asked again until the deadline
+            lines += httpx.get(f"http://{target}/metrics", timeout=60, trust_env=False).text.splitlines()
+    lines = [line for line in lines if line.startswith("ray_serve_num_http_requests_")]
     ours = [line for line in lines if 'route="/v1/completions"' in line and 'status_code="200"' in line]
     return sum(float(line.rpartition(" ")[2]) for line in ours)
 
