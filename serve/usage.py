@@ -34,7 +34,7 @@ def reasoning_tokens(text: bytes) -> int:
 
 
 def _last(pattern: re.Pattern[bytes], text: bytes) -> int | None:
-    found = pattern.findall(text, max(text.rfind(b'"usage":'), 0))
+    found = pattern.findall(text)
     return int(found[-1]) if found else None
 
 
