@@ -6,22 +6,19 @@ import os
 from pathlib import Path
 from typing import Any
 
-from fastapi import FastAPI
 from ray import serve
-from ray.llm._internal.serve.core.server.llm_server import _ResolveLoRAMiddleware
 from ray.serve._private.logging_utils import get_serve_logs_dir
 from ray.serve.llm import LLMConfig
 from ray.serve.llm.deployment import LLMServer
-from starlette.middleware.cors import CORSMiddleware
 
 from pipeline.config import UserError
 from pipeline.weights import WEIGHTS_NAME, verify
 from serve.access import AccessSettings
 from serve.access.log import LogFile
-from serve.access.routes import GENERATING
 from serve.asgi import App
 from serve.endpoint_app import EndpointApp
 from serve.engine_config import effective_engine
+from serve.engine_routes import take_parsed_bodies, trim
 from serve.engine_weights import EngineWeights
 from serve.gate import Gate
 from serve.kv_tier.replica_side import TierFolder
@@ -29,6 +26,7 @@ from serve.node_only import bind_to_node
 from serve.policy import Policy, wanted_from
 from serve.replica_states import ReplicaStates
 from serve.short_path import ShortPath, give_short_path
+from serve.short_prompts import render_short_at_once
 from serve.swap import CALL_S, SwapFailed, Swapper
 from serve.tally import Tally
 
@@ -76,6 +74,8 @@ class HotSwapServer(LLMServer):
         for model in native.state.openai_serving_models.base_model_paths:
             model.model_path = model.name  # the `root` of /v1/models: a path is nobody's business
         trim(native)
+        take_parsed_bodies(native)
+        render_short_at_once(self.engine._engine_client.renderer)
         replica = serve.get_replica_context().replica_id.unique_id
         self._app = EndpointApp(
             native,
@@ -163,12 +163,3 @@ class HotSwapServer(LLMServer):
         told = {"replica": replica, "requested": self._asked, "effective": found}
         counters = self.tiers.counters()
         return told | ({"kv_tiers": counters} if counters else {})
-
-
-def trim(native: FastAPI) -> None:
-    """Takes out of vLLM's app what no request needs (`access` answers browsers, and no adapter is loaded by a request),
-    and puts first the routes that most ask for: they are tried in order."""
-    unneeded = (CORSMiddleware, _ResolveLoRAMiddleware)
-    native.user_middleware = [layer for layer in native.user_middleware if layer.cls not in unneeded]
-    native.middleware_stack = None  # it is made again at the first request
-    native.router.routes.sort(key=lambda route: route.path not in GENERATING)

@@ -11,7 +11,7 @@ from serve.access.errors import App, Message, Receive, Refusal, Send, bad_field,
 from serve.access.limits import Clock, Places
 from serve.access.log import LOGGED, AccessLine, Log
 from serve.access.reading import ClientLeft, check_headers, parse_object, read_body
-from serve.access.routes import GENERATING, WITH_CHOICES, find_route
+from serve.access.routes import BODY, GENERATING, WITH_CHOICES, find_route
 from serve.access.settings import AccessSettings
 from serve.speculation.settings import CAP
 
@@ -26,8 +26,8 @@ _LENGTHS = (b"content-length", b"transfer-encoding")
 
 class AccessMiddleware:
     """ASGI middleware around a replica's routes. Refused requests never reach `app`; the others find their caller in
-    `scope["state"]["caller"]` (`name`, `scope`, `priority`, `charge(tokens)`), and in `hide_usage` whether a stream
-    tells its usage for this layer's sake alone.
+    `scope["state"]["caller"]` (`name`, `scope`, `priority`, `charge(tokens)`), in `body` what the body holds, and in
+    `hide_usage` whether a stream tells its usage for this layer's sake alone.
 
     In order: preflights, the key (401), the route (404), the scope (403), places (503), rates (429), the body (408,
     413, 415, 400). Websockets are refused; lifespan events pass. With `settings` None all but the probes is 503 until
@@ -134,7 +134,7 @@ class AccessMiddleware:
             raw = json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode()
         kept = [pair for pair in scope["headers"] if pair[0] not in _LENGTHS]
         sized = [*kept, (b"content-length", str(len(raw)).encode())]
-        state = scope["state"] | {"hide_usage": hides_usage}
+        state = scope["state"] | {"hide_usage": hides_usage, BODY: body}
         return scope | {"headers": sized, "state": state}, _replayed(raw, receive)
 
 

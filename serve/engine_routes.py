@@ -1,0 +1,51 @@
+"""vLLM's app, fitted for a replica: without layers that no request needs, and its routes given parsed bodies."""
+
+import inspect
+
+from fastapi import FastAPI
+from fastapi.routing import APIRoute
+from pydantic import ValidationError
+from ray.llm._internal.serve.core.server.llm_server import _ResolveLoRAMiddleware
+from starlette.middleware.cors import CORSMiddleware
+from starlette.requests import Request
+
+from serve.access.errors import Message, Receive, Send
+from serve.access.routes import BODY, GENERATING
+
+
+def trim(native: FastAPI) -> None:
+    """Takes out of vLLM's app what no request needs (`access` answers browsers, and no adapter is loaded by a request),
+    and puts first the routes that most ask for: they are tried in order."""
+    unneeded = (CORSMiddleware, _ResolveLoRAMiddleware)
+    native.user_middleware = [layer for layer in native.user_middleware if layer.cls not in unneeded]
+    native.middleware_stack = None  # it is made again at the first request
+    native.router.routes.sort(key=lambda route: route.path not in GENERATING)
+
+
+def take_parsed_bodies(native: FastAPI) -> None:
+    """Makes the routes of generations use the body that the access layer has parsed."""
+    for route in native.routes:
+        if isinstance(route, APIRoute) and route.path in GENERATING and "POST" in route.methods:
+            route.app = ParsedBody(route)
+
+
+class ParsedBody:
+    """In place of FastAPI's handling of a route, which reads and parses the body once more and resolves dependencies.
+
+    The endpoint is vLLM's, with all that it does. A body that is no request of it goes FastAPI's way, whose answer
+    tells what is wrong.
+    """
+
+    def __init__(self, route: APIRoute) -> None:
+        self._usual, self._endpoint = route.app, route.endpoint
+        self._model = inspect.get_annotations(inspect.unwrap(route.endpoint))["request"]
+
+    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
+        try:
+            request = self._model.model_validate(scope["state"][BODY])
+        except ValidationError:
+            await self._usual(scope, receive, send)
+            return
+        response = await self._endpoint(request, Request(scope, receive, send))
+        if response is not None:  # None: the client has left
+            await response(scope, receive, send)
