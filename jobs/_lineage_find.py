@@ -1,6 +1,7 @@
 """Where versions are: the registry, the results folder, the model folder. And whether their weights are still whole."""
 
 import json
+import logging
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -12,6 +13,8 @@ from pipeline.evaluation.model import fetch
 from pipeline.storage import StorageError
 from pipeline.tracking import Provenance
 from pipeline.weights import MANIFEST_NAME, Manifest, SnapshotError, read_manifest
+
+logger = logging.getLogger(__name__)
 
 PLACES = ("*/published/v*", "*/snapshots/v*", "*/weights/v*", "endpoint/*")
 
@@ -38,7 +41,8 @@ def local_versions(cfg: RunConfig) -> Iterator[Found]:
         if (folder / MANIFEST_NAME).is_file():
             try:
                 found = from_manifest(str(folder), read_manifest(folder))
-            except SnapshotError:
+            except SnapshotError as error:
+                logger.warning("passed over: %s", error)
                 continue
             yield replace(found, run_id=_run_of(folder.parent.parent))
 

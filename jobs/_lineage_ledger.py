@@ -1,5 +1,6 @@
 """The problems that a run's weights were trained on, from the ledger in its checkpoints."""
 
+import logging
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -8,6 +9,8 @@ from pathlib import Path
 from pipeline.config import UserError
 from pipeline.learner.checkpoint import META, TAG, read_meta
 from pipeline.loop.ledger import Ledger, State
+
+logger = logging.getLogger(__name__)
 
 UNKNOWN_SOURCE = "unknown"
 
@@ -40,8 +43,8 @@ def find_checkpoint(run_folder: Path, step: int) -> tuple[Path, int] | None:
     for path in run_folder.glob(f"train/**/{META}"):
         try:
             found.append((read_meta(path.parent).step, path.parent))
-        except UserError:  # of another format; another checkpoint may do
-            continue
+        except UserError as error:  # of another format; another checkpoint may do
+            logger.warning("passed over: %s", error)
     if not found:
         return None
     covering = [pair for pair in found if pair[0] >= step]

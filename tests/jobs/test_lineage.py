@@ -222,6 +222,23 @@ def test_what_is_gone_is_said_and_is_no_fault(capsys, world, tmp_path):
     assert "not on this machine" in told["problems"]["unknown"]
 
 
+def test_what_cannot_be_read_is_passed_over_and_said(capsys, caplog, world):
+    run = world[0] / "runs" / "first"
+    torn, other = run / "published" / "v9", run / "train" / "first" / "checkpoint_0"
+    try:
+        torn.mkdir(parents=True)
+        (torn / "manifest.json").write_text('{"format": ')
+        other.mkdir()
+        (other / "learner.json").write_text('{"format": 99}')
+        code, told = traced(capsys, world, "3")
+    finally:
+        shutil.rmtree(torn.parent)
+        shutil.rmtree(other)
+    assert code == 0 and told["problems"]["complete"]
+    passed = [text for text in caplog.messages if text.startswith("passed over: ")]
+    assert any(str(torn) in text for text in passed) and any(str(other) in text for text in passed)
+
+
 def test_weights_in_another_store_are_checked_as_well(world, tmp_path):
     folder = world[0] / "runs/first/snapshots/v3"
     store = open_storage(load_config(None, [f"storage.uri={tmp_path}"]).storage)
