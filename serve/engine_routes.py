@@ -8,9 +8,11 @@ from pydantic import ValidationError
 from ray.llm._internal.serve.core.server.llm_server import _ResolveLoRAMiddleware
 from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
+from starlette.responses import JSONResponse
 
 from serve.access.errors import Message, Receive, Send
-from serve.access.routes import BODY, GENERATING
+from serve.access.reading import BODY
+from serve.access.routes import GENERATING
 
 
 def trim(native: FastAPI) -> None:
@@ -23,10 +25,14 @@ def trim(native: FastAPI) -> None:
 
 
 def take_parsed_bodies(native: FastAPI) -> None:
-    """Makes the routes of generations use the body that the access layer has parsed."""
-    for route in native.routes:
-        if isinstance(route, APIRoute) and route.path in GENERATING and "POST" in route.methods:
-            route.app = ParsedBody(route)
+    """Makes the routes of generations use the body that the access layer has parsed. RuntimeError where vLLM's app has
+    them no longer in its own list."""
+    routes = [one for one in native.routes if isinstance(one, APIRoute) and one.path in GENERATING]
+    posts = {route.path: route for route in routes if "POST" in route.methods}
+    if missing := set(GENERATING) - set(posts):
+        raise RuntimeError(f"vLLM's app has no route of its own for {', '.join(sorted(missing))}")
+    for route in posts.values():
+        route.app = ParsedBody(route)
 
 
 class ParsedBody:
@@ -44,8 +50,10 @@ class ParsedBody:
         try:
             request = self._model.model_validate(scope["state"][BODY])
         except ValidationError:
+            request = None
+        if request is None:
             await self._usual(scope, receive, send)
             return
         response = await self._endpoint(request, Request(scope, receive, send))
-        if response is not None:  # None: the client has left
-            await response(scope, receive, send)
+        # None: the client has left. What FastAPI makes of that counts as 200 in vLLM's figures, nothing as 500.
+        await (response or JSONResponse(None))(scope, receive, send)

@@ -10,8 +10,8 @@ from serve.access.cors import is_preflight, preflight, with_origin
 from serve.access.errors import App, Message, Receive, Refusal, Send, bad_field, error_response
 from serve.access.limits import Clock, Places
 from serve.access.log import LOGGED, AccessLine, Log
-from serve.access.reading import ClientLeft, check_headers, parse_object, read_body
-from serve.access.routes import BODY, GENERATING, WITH_CHOICES, find_route
+from serve.access.reading import BODY, ClientLeft, check_headers, parse_object, read_body
+from serve.access.routes import GENERATING, WITH_CHOICES, find_route
 from serve.access.settings import AccessSettings
 from serve.speculation.settings import CAP
 
@@ -26,8 +26,8 @@ _LENGTHS = (b"content-length", b"transfer-encoding")
 
 class AccessMiddleware:
     """ASGI middleware around a replica's routes. Refused requests never reach `app`; the others find their caller in
-    `scope["state"]["caller"]` (`name`, `scope`, `priority`, `charge(tokens)`), in `body` what the body holds, and in
-    `hide_usage` whether a stream tells its usage for this layer's sake alone.
+    `scope["state"]["caller"]` (`name`, `scope`, `priority`, `charge(tokens)`); those with a JSON body find it parsed in
+    `body`, and in `hide_usage` whether a stream tells its usage for this layer's sake alone.
 
     In order: preflights, the key (401), the route (404), the scope (403), places (503), rates (429), the body (408,
     413, 415, 400). Websockets are refused; lifespan events pass. With `settings` None all but the probes is 503 until

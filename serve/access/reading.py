@@ -7,6 +7,7 @@ from typing import Any
 from serve.access.errors import Message, Receive, Refusal
 
 DEADLINE_S = 30.0  # for the whole body to arrive
+BODY = "body"  # in the `scope["state"]` of a request with a JSON body: that body, parsed, checked and completed
 MAX_DEPTH = 64  # nested objects and arrays; what walks a body below recurses
 MAX_INTEGER = 1 << 63  # the engine's transport and tensors take 64 bits
 

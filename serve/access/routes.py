@@ -38,7 +38,6 @@ ROUTES = (
 )
 GENERATING = ("/v1/chat/completions", "/v1/completions", "/v1/responses")
 WITH_CHOICES = GENERATING[:2]  # their streams tell the usage on request only
-BODY = "body"  # in the `scope["state"]` of a request that works: its body as parsed and checked
 
 
 def find_route(method: str, path: str, raw_path: bytes | None = None) -> Route | None:

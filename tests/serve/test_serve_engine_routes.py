@@ -6,7 +6,8 @@ import json
 import httpx
 import pytest
 
-from serve.access.routes import BODY, GENERATING
+from serve.access.reading import BODY
+from serve.access.routes import GENERATING
 
 pytestmark = pytest.mark.slow  # imports vLLM
 
@@ -52,7 +53,14 @@ class Handler:
         return await self.answer(request, raw, CompletionResponse, {"index": 0, "text": "é"})
 
     async def create_responses(self, request, raw):
-        return refused(json.dumps(request.model_dump(exclude_unset=True)))
+        from vllm.entrypoints.openai.responses.protocol import ResponsesResponse
+
+        asked = json.dumps(request.model_dump(mode="json", exclude_unset=True))
+        whole = ResponsesResponse.model_construct(id="a", created_at=1, model=asked, output=[])
+        return self.parts(whole) if request.stream else whole
+
+    async def parts(self, whole):
+        yield whole
 
     async def answer(self, request, raw, kind, choice):
         asked = json.dumps(request.model_dump(exclude_unset=True) | {"id": raw.headers["x-request-id"]})
@@ -154,15 +162,17 @@ def test_the_usual_way_is_only_taken_by_what_is_no_request(apps, monkeypatch):
         taken.clear()
 
 
-def test_a_client_that_leaves_gets_nothing_more(apps):
-    sent = []
+def test_a_client_that_leaves_is_told_of_as_vllms_app_does(apps):
+    """Nobody reads it, but vLLM counts requests by it."""
 
-    async def leaving():
-        app, body = apps[1], {**CHAT, "seed": 0}
-        handler = app.state.openai_serving_chat
+    async def leaving(app):
+        handler, sent = app.state.openai_serving_chat, []
         handler.waits = asyncio.Event()
+        coming = [{"type": "http.request", "body": json.dumps(CHAT | {"seed": 0}).encode(), "more_body": False}]
 
         async def receive():
+            if coming:
+                return coming.pop()
             await handler.waits.wait()
             return {"type": "http.disconnect"}
 
@@ -171,8 +181,55 @@ def test_a_client_that_leaves_gets_nothing_more(apps):
 
         headers = [(b"x-request-id", b"r-1"), (b"content-type", b"application/json")]
         scope = {"type": "http", "method": "POST", "path": "/v1/chat/completions", "headers": headers}
-        more = {"query_string": b"", "http_version": "1.1", "state": {BODY: body}}
+        more = {"query_string": b"", "http_version": "1.1", "state": {BODY: CHAT | {"seed": 0}}}
         await asyncio.wait_for(app(scope | more, receive, send), 20)
+        return sent
 
-    asyncio.run(leaving())
-    assert sent == []
+    usual, parsed = (asyncio.run(leaving(app)) for app in apps)
+    assert parsed[0].pop("headers").sort() == usual[0].pop("headers").sort()
+    assert parsed == usual and usual[0]["status"] == 200
+
+
+def test_routes_that_are_not_there_are_missed(apps):
+    from fastapi import FastAPI
+
+    from serve.engine_routes import take_parsed_bodies
+
+    around = FastAPI()
+    around.mount("/", apps[0])
+    with pytest.raises(RuntimeError, match="no route of its own for /v1/chat/completions, /v1/completions"):
+        take_parsed_bodies(around)
+
+
+def test_a_replicas_app_is_fitted(apps, monkeypatch, tmp_path):
+    from types import SimpleNamespace
+
+    from ray.serve.llm.deployment import LLMServer
+
+    import serve.server
+    from serve.engine_routes import ParsedBody
+
+    async def build(self):
+        return apps[0]
+
+    rendering = []
+    monkeypatch.setattr(LLMServer, "__del__", lambda self: None)
+    monkeypatch.setattr(LLMServer, "__serve_build_asgi_app__", build)
+    monkeypatch.setattr(serve.server, "get_serve_logs_dir", lambda: str(tmp_path))
+    monkeypatch.setattr(serve.server, "render_short_at_once", rendering.append)
+    context = SimpleNamespace(replica_id=SimpleNamespace(unique_id="r"))
+    monkeypatch.setattr(serve.server.serve, "get_replica_context", lambda: context)
+    apps[0].state.openai_serving_models = SimpleNamespace(base_model_paths=[])
+    server = object.__new__(serve.server.HotSwapServer)
+    client = SimpleNamespace(renderer="the renderer")
+    server.engine = SimpleNamespace(_engine_client=client)
+    server.gate = server.tally = server.access = None
+    routes = apps[0].routes
+    kept = [(route, route.app) for route in routes if getattr(route, "path", "") in GENERATING]
+    try:
+        asyncio.run(server.__serve_build_asgi_app__())
+        assert sum(isinstance(route.app, ParsedBody) for route, _ in kept) == len(GENERATING)
+    finally:
+        for route, app in kept:
+            route.app = app
+    assert rendering == ["the renderer"]

@@ -7,6 +7,7 @@ import httpx
 
 from serve.access import AccessMiddleware, AccessSettings
 from serve.access.keys import Key, digest_of
+from serve.access.reading import BODY
 
 INFER, ADMIN, OLD = "sk-" + "a" * 43, "sk-" + "b" * 43, "sk-" + "c" * 43
 CHAT = {"messages": [{"role": "user", "content": "hi"}]}
@@ -41,6 +42,8 @@ def app_noting(seen, status=200):
         while more:
             message = await receive()
             body, more = body + message.get("body", b""), message.get("more_body", False)
+        if BODY in scope["state"]:  # vLLM's handlers are given this one, all else reads the bytes
+            assert scope["state"][BODY] == json.loads(body)
         seen.scopes.append(scope)
         seen.bodies.append(body)
         head = [(b"content-type", b"application/json"), (b"x-policy-version", b"v1-0")]
