@@ -42,7 +42,7 @@ def app_noting(seen, status=200):
         while more:
             message = await receive()
             body, more = body + message.get("body", b""), message.get("more_body", False)
-        if BODY in scope["state"]:  # vLLM's handlers are given this one, all else reads the bytes
+        if BODY in scope.get("state", {}):  # vLLM's handlers are given this one, all else reads the bytes
             assert scope["state"][BODY] == json.loads(body)
         seen.scopes.append(scope)
         seen.bodies.append(body)
