@@ -4,6 +4,8 @@ import inspect
 
 from fastapi import FastAPI
 from fastapi.routing import APIRoute
+from prometheus_client import CollectorRegistry
+from prometheus_fastapi_instrumentator.middleware import PrometheusInstrumentatorMiddleware
 from pydantic import ValidationError
 from ray.llm._internal.serve.core.server.llm_server import _ResolveLoRAMiddleware
 from starlette.middleware.cors import CORSMiddleware
@@ -20,8 +22,19 @@ def trim(native: FastAPI) -> None:
     and puts first the routes that most ask for: they are tried in order."""
     unneeded = (CORSMiddleware, _ResolveLoRAMiddleware)
     native.user_middleware = [layer for layer in native.user_middleware if layer.cls not in unneeded]
+    for layer in native.user_middleware:
+        if layer.cls is PrometheusInstrumentatorMiddleware:
+            _forget_figures(layer.kwargs["registry"])
     native.middleware_stack = None  # it is made again at the first request
     native.router.routes.sort(key=lambda route: route.path not in GENERATING)
+
+
+def _forget_figures(registry: CollectorRegistry) -> None:
+    """The layer that counts requests registers its figures when it is made, counts nothing where another one has done
+    so already, and vLLM has made one."""
+    names = registry._names_to_collectors
+    for collector in {id(one): one for name, one in names.items() if name.startswith("http_")}.values():
+        registry.unregister(collector)
 
 
 def take_parsed_bodies(native: FastAPI) -> None:

@@ -64,7 +64,8 @@ async def _answer(owner: Any, scope: Message, receive: Receive, send: Send) -> N
     except Exception as broken:
         logger.exception("%s failed", scope["path"])  # uvicorn's own line is switched off by Serve
         status, error = 500, type(broken).__name__
-        raise
+        if not is_whole:  # for what is told here uvicorn closes the connection, on which HAProxy sends the next request
+            raise
     finally:
         metrics.dec_num_ongoing_requests(HTTP)
         if not is_whole and error is None:

@@ -66,7 +66,13 @@ def _text_length(prompt: dict[str, Any], params: Any) -> int:
 
 
 def _chat_length(
-    model_config: Any, tokenizer: Any, conversation: list[dict[str, Any]], *, chat_template: Any = None, **options: Any
+    model_config: Any,
+    tokenizer: Any,
+    conversation: list[dict[str, Any]],
+    /,
+    *,
+    chat_template: Any = None,
+    **options: Any,
 ) -> int:
     """Of all that a client sent for the template to write out. The template itself is the server's."""
     said = (value for message in conversation for value in message.values())

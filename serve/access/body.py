@@ -11,7 +11,7 @@ from typing import Any
 
 from pipeline.config.option_catalogue import catalogue
 from serve.access.errors import bad_field, shown
-from serve.access.specs import check_chat_format, check_structured, check_text_format, check_tools
+from serve.access.specs import check_chat_format, check_named_tool, check_structured, check_text_format, check_tools
 from serve.lever_checks import sampling_refusals
 from serve.speculation.settings import CAP
 
@@ -34,6 +34,7 @@ REFUSED = {
     ),
 }
 TEMPLATE_KWARGS = (  # of the tokenizer's method, not of templates
+    *("model_config", "tokenizer"),
     *("chat_template", "conversation", "tokenize", "tokenizer_kwargs", "return_tensors", "return_dict"),
     *("return_assistant_tokens_mask", "padding", "truncation", "max_length", "tools", "documents"),
 )
@@ -64,6 +65,7 @@ def check_body(body: dict[str, Any]) -> None:
                 raise bad_field(name, sentence)
     if body.get("use_beam_search"):
         raise bad_field("use_beam_search", "beam search is not accepted: its steps pass by the scheduler")
+    check_named_tool(body)
     _check_sequences(body)
 
 
@@ -82,6 +84,17 @@ def _check_template_kwargs(value: Any) -> None:
     for name in TEMPLATE_KWARGS:
         if isinstance(value, dict) and name in value:
             raise bad_field("chat_template_kwargs", f"chat_template_kwargs.{name} is not accepted")
+
+
+def _check_stream(value: Any) -> None:
+    if type(value) is not bool:  # vLLM takes "yes" and 1 as well, and what counts a stream's tokens would have to
+        raise bad_field("stream", "stream must be true or false")
+
+
+def _check_stream_options(value: Any) -> None:
+    for name in ("include_usage", "continuous_usage_stats") if isinstance(value, dict) else ():
+        if value.get(name) is not None and type(value[name]) is not bool:
+            raise bad_field("stream_options", f"stream_options.{name} must be true or false")
 
 
 def _check_stop(value: Any) -> None:
@@ -151,6 +164,8 @@ def _parts(message: Any) -> Iterator[Any]:
 
 
 CHECKS: dict[str, Check] = {
+    "stream": _check_stream,
+    "stream_options": _check_stream_options,
     "messages": _check_messages,
     "input": _check_input,
     "tools": check_tools,

@@ -71,7 +71,7 @@ class AccessLine:
         await self._send(message)
 
     def write(self) -> None:
-        """Logs the line. Status 0: the app ended without an answer."""
+        """Logs the line."""
         ms = (time.monotonic() - self._began) * 1000
         method, path = _printable(self._scope["method"], 16), _printable(self._scope["path"], 200)
         self._log(f"{method} {path} {self.status} {ms:.1f} ms key={self.caller} mark={self.mark}")

@@ -82,8 +82,12 @@ class AccessMiddleware:
         except Refusal as refusal:
             await error_response(refusal)(scope, receive, reply)
         except ClientLeft:
-            line.status = CLIENT_LEFT
+            pass
+        except Exception:
+            line.status = line.status or 500
+            raise
         finally:
+            line.status = line.status or CLIENT_LEFT  # to whom nothing is said
             line.write()
 
     async def _admit(

@@ -25,6 +25,14 @@ def check_tools(value: Any) -> None:
         _check_spec(function.get("parameters"), "tools")
 
 
+def check_named_tool(body: dict[str, Any]) -> None:
+    """vLLM looks for the function that a chat's `tool_choice` names in all tools, also in those that have none."""
+    choice, tools = body.get("tool_choice"), body.get("tools")
+    if isinstance(choice, dict) and "function" in choice and isinstance(tools, list):
+        if any("function" not in tool for tool in tools):
+            raise bad_field("tools", "where tool_choice names a function, each tool must have a function")
+
+
 def check_structured(value: Any) -> None:
     """vLLM asks an object for its entries before it knows that it is one."""
     if not isinstance(value, dict):

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import logging
 
 import httpx
 import pytest
@@ -87,22 +88,26 @@ def refused(text):
     return ErrorResponse(error=ErrorInfo(message=text, type="NotFoundError", code=404))
 
 
-@pytest.fixture(scope="module")
-def apps():
-    """vLLM's app as it is, and one that takes parsed bodies."""
+def vllms_app():
+    """With a handler that needs no engine."""
     from vllm.entrypoints.launchers.cli_args import make_arg_parser
     from vllm.entrypoints.openai.api_server import build_app
     from vllm.utils.argparse_utils import FlexibleArgumentParser
 
+    app = build_app(make_arg_parser(FlexibleArgumentParser()).parse_args([]), supported_tasks=("generate",))
+    app.state.openai_serving_chat = app.state.openai_serving_completion = Handler()
+    app.state.openai_serving_responses = app.state.openai_serving_chat
+    return app
+
+
+@pytest.fixture(scope="module")
+def apps():
+    """vLLM's app as it is, and one that takes parsed bodies."""
     from serve.engine_routes import take_parsed_bodies
 
-    arguments = make_arg_parser(FlexibleArgumentParser()).parse_args([])
-    made = [build_app(arguments, supported_tasks=("generate",)) for _ in range(2)]
-    for app in made:
-        app.state.openai_serving_chat = app.state.openai_serving_completion = Handler()
-        app.state.openai_serving_responses = app.state.openai_serving_chat
-    take_parsed_bodies(made[1])
-    return made
+    usual, parsed = vllms_app(), vllms_app()
+    take_parsed_bodies(parsed)
+    return usual, parsed
 
 
 async def asked(app, path, body):
@@ -190,6 +195,24 @@ def test_a_client_that_leaves_is_told_of_as_vllms_app_does(apps):
     assert parsed == usual and usual[0]["status"] == 200
 
 
+def test_requests_are_counted_as_in_vllms_own_server():
+    from prometheus_client import CollectorRegistry, generate_latest
+    from prometheus_fastapi_instrumentator.middleware import PrometheusInstrumentatorMiddleware
+
+    from serve.engine_routes import trim
+
+    app, registry = vllms_app(), CollectorRegistry()
+    layer = next(one for one in app.user_middleware if one.cls is PrometheusInstrumentatorMiddleware)
+    layer.kwargs["registry"] = registry
+    app.middleware_stack = app.build_middleware_stack()  # vLLM makes it at once, and Ray's layer throws it away
+    trim(app)
+    for body in ({}, {"seed": 500}, {"temperature": "hot"}):
+        asyncio.run(asked(app, "/v1/completions", BODIES["/v1/completions"] | body))
+    lines = [line for line in generate_latest(registry).decode().splitlines() if line.startswith("http_requests_total")]
+    counted = {'status="2xx"} 1.0', 'status="4xx"} 2.0'}
+    assert {line.partition('method="POST",')[2] for line in lines} == counted
+
+
 def test_routes_that_are_not_there_are_missed(apps):
     from fastapi import FastAPI
 
@@ -217,6 +240,7 @@ def test_a_replicas_app_is_fitted(apps, monkeypatch, tmp_path):
     monkeypatch.setattr(LLMServer, "__serve_build_asgi_app__", build)
     monkeypatch.setattr(serve.server, "get_serve_logs_dir", lambda: str(tmp_path))
     monkeypatch.setattr(serve.server, "render_short_at_once", rendering.append)
+    monkeypatch.setattr(logging.getLogger("serve"), "setLevel", lambda level: None)
     context = SimpleNamespace(replica_id=SimpleNamespace(unique_id="r"))
     monkeypatch.setattr(serve.server.serve, "get_replica_context", lambda: context)
     apps[0].state.openai_serving_models = SimpleNamespace(base_model_paths=[])

@@ -236,7 +236,9 @@ WAYS = {"short path": Stack.as_ray_serves, "Serve's": lambda stack: CancellingSe
 
 @pytest.mark.parametrize("leaves", [leaves_a_stream, leaves_early])
 @pytest.mark.parametrize("way", WAYS)
-def test_a_client_that_leaves_ends_its_reply_and_counts_as_left(leaves, way):
+def test_a_client_that_leaves_ends_its_reply_and_counts_as_left(leaves, way, caplog):
+    caplog.set_level(logging.INFO, "serve.access")
+
     async def run(stack):
         async with client(stack) as http:
             assert await leaves(http) == "left"
@@ -248,6 +250,8 @@ def test_a_client_that_leaves_ends_its_reply_and_counts_as_left(leaves, way):
         assert stack.engine.aborted == 1
         served = stack.tally.state()[V1.fingerprint]
         assert (served["requests"], served["left"], served["failed"], served["seconds"]) == (1, 1, 0, [])
+    status = 200 if leaves is leaves_a_stream else 499
+    assert [f"POST {CHAT_PATH} {status} " in line for line in caplog.messages if CHAT_PATH in line] == [True]
 
 
 def test_a_client_that_leaves_before_a_gate_that_closed_while_its_body_came_frees_its_place():
@@ -316,6 +320,24 @@ def test_a_request_that_breaks_the_app_is_told_counted_and_no_longer_ongoing(cap
     scope = {"type": "http", "path": CHAT_PATH, "method": "POST", "headers": []}
     with pytest.raises(RuntimeError, match="broken"):
         asyncio.run(ShortPath().around(replica.handle)(scope, None, None))
+    assert replica.ongoing == 0 and [one["exception_type"] for one in replica.requests] == ["RuntimeError"]
+    assert [one["status_code"] for one in replica.ingress] == ["500"] and "broken" in caplog.text
+
+
+def test_what_breaks_after_its_whole_reply_does_not_cost_the_connection(caplog):
+    """Starlette sends the 500 and raises all the same; HAProxy would send the next request into a closed connection."""
+
+    async def breaks(scope, receive, send):
+        await send({"type": "http.response.start", "status": 500, "headers": []})
+        await send({"type": "http.response.body", "body": b"broken"})
+        raise RuntimeError("broken")
+
+    async def nothing(message):
+        pass
+
+    replica = FakeReplica(breaks)
+    scope = {"type": "http", "path": CHAT_PATH, "method": "POST", "headers": []}
+    asyncio.run(ShortPath().around(replica.handle)(scope, None, nothing))
     assert replica.ongoing == 0 and [one["exception_type"] for one in replica.requests] == ["RuntimeError"]
     assert [one["status_code"] for one in replica.ingress] == ["500"] and "broken" in caplog.text
 

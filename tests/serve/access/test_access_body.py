@@ -132,6 +132,11 @@ REFUSED = [
     ({"chat_template": "{{ 1 }}"}, "chat_template"),
     ({"chat_template_kwargs": {"chat_template": "x"}}, "chat_template_kwargs"),
     ({"chat_template_kwargs": {"return_tensors": "pt"}}, "chat_template_kwargs"),
+    ({"chat_template_kwargs": {"tokenizer": 1}}, "chat_template_kwargs"),
+    ({"chat_template_kwargs": {"model_config": 1}}, "chat_template_kwargs"),
+    *(({"stream": value}, "stream") for value in ("true", 1, 0, [])),
+    ({"stream": True, "stream_options": {"include_usage": 1}}, "stream_options"),
+    ({"stream": True, "stream_options": {"continuous_usage_stats": "yes"}}, "stream_options"),
     ({"prompt_embeds": "abc"}, "prompt_embeds"),
     ({"kv_transfer_params": {"remote_host": "10.0.0.1"}}, "kv_transfer_params"),
     ({"ec_transfer_params": {}}, "ec_transfer_params"),
@@ -174,6 +179,10 @@ REFUSED = [
     ({"previous_input_messages": [{}]}, "previous_input_messages"),
     ({"tools": [{"type": "mcp", "server_url": "http://x"}]}, "tools"),
     ({"tools": [{"type": "function"}], "tool_choice": {"function": {"name": "f"}}}, "tools"),
+    *(
+        ({"tools": [one], "tool_choice": {"type": "function", "function": {"name": "f"}}}, "tools")
+        for one in ({"name": "f"}, {"type": "custom", "name": "x"}, {"type": "namespace", "name": "x", "tools": []})
+    ),
     (tool(parameters={}), "tools"),
     ({"tools": [5]}, "tools"),
     ({"tools": [{"function": None}]}, "tools"),
@@ -208,6 +217,8 @@ TAKEN = [
     {"max_tokens": None, "n": None, "stop": None, "chat_template": None, "tools": None},
     {"n": MAX_SEQUENCES, "logit_bias": {"5": 100}, "top_logprobs": 5, "logprobs": True, "seed": -1},
     {"prompt": list(range(1000))},
+    {"stream": None, "stream_options": {"include_usage": None, "include_obfuscation": 1}},
+    {"tools": [{"type": "custom", "name": "x"}], "tool_choice": {"type": "function", "name": "f"}},
     {"prompt": ["a"] * MAX_SEQUENCES},
     {
         "stop": ["a", "b"],

@@ -318,7 +318,7 @@ def test_prompts_and_replies_only_when_asked(caplog):
     assert "hi" not in caplog.text
 
 
-def test_an_app_that_fails_is_logged_with_status_0(caplog):
+def test_an_app_that_fails_is_logged_with_status_500(caplog):
     async def fails(scope, receive, send):
         raise RuntimeError
 
@@ -326,7 +326,7 @@ def test_an_app_that_fails_is_logged_with_status_0(caplog):
     layer, _ = layered(app=fails)
     with pytest.raises(RuntimeError):
         asyncio.run(ask_raw(layer, "GET", "/v1/models"))
-    assert "GET /v1/models 0 " in caplog.text
+    assert "GET /v1/models 500 " in caplog.text
 
 
 def test_lifespan_passes():
