@@ -51,6 +51,12 @@ def find_or_deploy(cfg: RunConfig, dashboard: str) -> Target:
     endpoint = client.status(dashboard)
     if not endpoint.replicas:
         raise UserError(f"no replica of the endpoint at {endpoint.url} answers; see `python -m jobs.services status`")
+    if not deployed:
+        told = (
+            f"the endpoint at {endpoint.url} runs already and is measured as it is: {len(endpoint.replicas)} replica(s)"
+        )
+        other = len(endpoint.replicas) != cfg.serve.replicas
+        print(f"{told}, not the {cfg.serve.replicas} of serve.replicas" if other else told, flush=True)
     return Target(dashboard, endpoint, wanted, deployed, _app(now).get("args") or {})
 
 

@@ -80,7 +80,10 @@ def _promote(cfg: RunConfig, args: argparse.Namespace) -> int:
 def check_asked(live: "LiveEndpoint", number: int, champion: int | None) -> None:
     """UserError where there is nothing to promote, or another canary is on."""
     if number == champion:
-        raise UserError(f"version {number} is the champion already; name another --candidate")
+        raise UserError(
+            f"number {number} of the registry is the champion already; name another --candidate (where the endpoint "
+            f"serves other weights, `python -m jobs.rollback --to {number}` swaps it to the champion)"
+        )
     check_no_canary(live)
 
 

@@ -74,9 +74,9 @@ FAILURES = (RuntimeError, TimeoutError, httpx.HTTPError)  # of a deployment or a
 def deploy(dashboard_url: str, cfg: RunConfig, model_path: str, policy: Policy, *, app: str = APP) -> Endpoint:
     """Deploys the model as `cfg.serve` says and waits until every replica confirms `policy`.
 
-    Other applications of the cluster are kept. Raises UserError for what `checked_access` refuses and for a port that
-    Serve cannot take, RuntimeError with Serve's message when the deployment fails, SwapTimeout
-    after `serve.start_deadline_s`.
+    Other applications of the cluster are kept. Raises UserError for what `checked_access` refuses, for a port that
+    Serve cannot take and where a running endpoint would lose its keys, RuntimeError with Serve's message when the
+    deployment fails, SwapTimeout after `serve.start_deadline_s`.
     """
     access = checked_access(cfg)
     if access.keys and not os.environ.get(KEY_VARIABLE):
@@ -95,6 +95,11 @@ def deploy(dashboard_url: str, cfg: RunConfig, model_path: str, policy: Policy, 
     }
     with my_turn(dashboard_url, cfg.serve.start_deadline_s):
         before = details(dashboard_url)
+        if has_keys(before, app) and not access.keys:
+            raise UserError(
+                "the endpoint that runs asks for keys and would then be open to all: name their file with "
+                "serve.access.keys_file, or end it first with `python -m jobs.services down`"
+            )
         _put(dashboard_url, with_app(before, config, _http_options(before, cfg.serve)))
     return _confirm(dashboard_url, app, wanted, cfg.serve.start_deadline_s)
 
@@ -398,9 +403,14 @@ def _told(now: Mapping[str, Any], app: str, route: str) -> dict[str, Any] | None
 
 def key_headers(now: Mapping[str, Any], app: str = APP) -> dict[str, str]:
     """The key in DECS_API_KEY as a header; only where the application has keys, nobody else is told it."""
+    return _key_header() if has_keys(now, app) else {}
+
+
+def has_keys(now: Mapping[str, Any], app: str = APP) -> bool:
+    """Whether the application runs and asks for keys."""
     config = _deployment(now, app)[1].get("deployment_config") or {}
     access = (config.get("user_config") or {}).get("access") or {}
-    return _key_header() if access.get("keys") else {}
+    return bool(access.get("keys"))
 
 
 def _key_header() -> dict[str, str]:

@@ -230,7 +230,7 @@ def test_a_registry_that_is_away_at_the_end_takes_it_back(world, capsys):
 @pytest.mark.parametrize(
     "argv,told",
     [
-        (["--candidate", "1"], "version 1 is the champion already"),
+        (["--candidate", "1"], "number 1 of the registry is the champion already"),
         (["--candidate", "9"], "version '9' cannot be looked up"),
         (["--candidate", "none"], "no version with alias 'none'"),
         (["problems.held_out=[]"], "the gate needs problems.held_out"),

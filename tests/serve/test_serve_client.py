@@ -3,7 +3,7 @@ import sys
 
 import pytest
 
-from pipeline.config import UserError
+from pipeline.config import UserError, load_config
 from pipeline.config.schema_serving import Serve
 from serve import client
 from serve.policy import Policy, Wanted
@@ -59,6 +59,16 @@ def test_the_key_is_sent_only_where_there_are_keys(monkeypatch):
     assert client.key_headers(now({"keys": []})) == client.key_headers({"applications": {}}) == {}
     monkeypatch.delenv(client.KEY_VARIABLE)
     assert client.key_headers(now({"keys": [{"name": "a"}]})) == {}
+
+
+def test_a_deployment_takes_no_keys_away(monkeypatch):
+    deployment = {"deployment_config": {"user_config": {"access": {"keys": [{"name": "a"}]}}}}
+    running = {"applications": {"policy": {"deployments": {"HotSwapServer:policy": deployment}}}}
+    monkeypatch.setattr(client, "details", lambda url: running)
+    monkeypatch.setattr(client, "_put", lambda url, config: pytest.fail("it was deployed"))
+    cfg = load_config("infra/presets/tiny.yaml", [])
+    with pytest.raises(UserError, match="would then be open to all: name their file with serve.access.keys_file"):
+        client.deploy("http://127.0.0.1:1", cfg, "/2", POLICY.policy)
 
 
 def test_only_a_new_refusal_of_this_policy_counts():
