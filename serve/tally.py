@@ -10,12 +10,14 @@ KEPT_MARKS = 8  # latest weights
 
 @dataclass
 class Served:
-    """Replies of one mark. `left`: the client went away first; such replies have no latency here."""
+    """Replies of one mark. `left`: the client went away first; such replies have no latency here.
+    `squared_tokens`: the sum of the squares of their output tokens."""
 
     requests: int = 0
     failed: int = 0
     left: int = 0
     output_tokens: int = 0
+    squared_tokens: int = 0
     seconds: deque[float] = field(default_factory=lambda: deque(maxlen=KEPT_SECONDS))
 
 
@@ -33,6 +35,7 @@ class Tally:
         served.failed += outcome["failed"]
         served.left += outcome["left"]
         served.output_tokens += outcome["output_tokens"]
+        served.squared_tokens += outcome["output_tokens"] ** 2
         if not (outcome["failed"] or outcome["left"]):
             served.seconds.append(outcome["seconds"])
         while len(self._by_mark) > KEPT_MARKS:
@@ -46,6 +49,7 @@ class Tally:
                 "failed": served.failed,
                 "left": served.left,
                 "output_tokens": served.output_tokens,
+                "squared_tokens": served.squared_tokens,
                 "seconds": [round(value, 4) for value in served.seconds],
             }
             for mark, served in self._by_mark.items()

@@ -8,11 +8,14 @@ Figures are of the replies since a first look. A limit is crossed where
                     gate.min_canary_requests at least (so that failures count before that many have come)
     latency         from gate.min_canary_requests replies on each side: the lower bound of the ratio of medians, or of
                     99th percentiles, is above gate.max_latency_ratio
-    tokens          from as many replies: the ratio of output tokens a reply is above gate.max_tokens_ratio
+    tokens          from as many replies: the lower bound of the ratio of output tokens a reply is above
+                    gate.max_tokens_ratio
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from statistics import NormalDist
 from typing import Any
 
 import numpy as np
@@ -29,13 +32,14 @@ States = Mapping[str, Mapping[str, Any]]  # replica id -> what it says of itself
 @dataclass(frozen=True)
 class Traffic:
     """Replies of one mark. `left`: the client went away first. `seconds` are the latest latencies of those that were
-    neither."""
+    neither, `squared_tokens` the sum over replies of their output tokens squared."""
 
     requests: int = 0
     failed: int = 0
     left: int = 0
     output_tokens: int = 0
     seconds: tuple[float, ...] = ()
+    squared_tokens: int = 0
 
     def __add__(self, other: "Traffic") -> "Traffic":
         return Traffic(
@@ -44,7 +48,19 @@ class Traffic:
             self.left + other.left,
             self.output_tokens + other.output_tokens,
             self.seconds + other.seconds,
+            self.squared_tokens + other.squared_tokens,
         )
+
+    @property
+    def tokens_a_reply(self) -> float:
+        return self.output_tokens / self.requests
+
+    @property
+    def relative_error(self) -> float:
+        """Standard error of `tokens_a_reply` over itself."""
+        mean = self.tokens_a_reply
+        variance = max(self.squared_tokens / self.requests - mean**2, 0.0)
+        return math.sqrt(variance / self.requests) / mean
 
 
 def traffic_since(before: States, now: States, mark: str) -> Traffic:
@@ -61,7 +77,7 @@ def _served(state: Mapping[str, Any] | None, mark: str) -> Traffic:
     if entry is None:
         return Traffic()
     counts = entry["requests"], entry["failed"], entry.get("left", 0), entry["output_tokens"]
-    return Traffic(*counts, tuple(entry["seconds"]))
+    return Traffic(*counts, tuple(entry["seconds"]), entry["squared_tokens"])
 
 
 def _since(before: Traffic, now: Traffic) -> Traffic:
@@ -70,7 +86,8 @@ def _since(before: Traffic, now: Traffic) -> Traffic:
     new, failed, left = now.requests - before.requests, now.failed - before.failed, now.left - before.left
     timed = min(max(new - failed - left, 0), len(now.seconds))
     recent = now.seconds[len(now.seconds) - timed :]
-    return Traffic(new, failed, left, now.output_tokens - before.output_tokens, recent)
+    tokens, squared = now.output_tokens - before.output_tokens, now.squared_tokens - before.squared_tokens
+    return Traffic(new, failed, left, tokens, recent, squared)
 
 
 def refusals_since(before: States, now: States, digest: str) -> int:
@@ -127,7 +144,15 @@ def _ratio_interval(ours: tuple[float, ...], theirs: tuple[float, ...], share: f
 
 
 def _tokens(canary: Traffic, others: Traffic, limits: Gate, enough: bool) -> Check:
-    if not (enough and others.output_tokens):
-        return Check("output tokens ratio", None, None, limits.max_tokens_ratio)
-    ratio = (canary.output_tokens / canary.requests) / (others.output_tokens / others.requests)
-    return Check("output tokens ratio", ratio, None, limits.max_tokens_ratio, ratio > limits.max_tokens_ratio)
+    title = "output tokens ratio"
+    if not (enough and canary.output_tokens and others.output_tokens):
+        return Check(title, None, None, limits.max_tokens_ratio)
+    ratio = canary.tokens_a_reply / others.tokens_a_reply
+    found = _log_normal(ratio, math.hypot(canary.relative_error, others.relative_error), limits.confidence)
+    return Check(title, ratio, found, limits.max_tokens_ratio, found[0] > limits.max_tokens_ratio)
+
+
+def _log_normal(ratio: float, relative_error: float, confidence: float) -> Interval:
+    """Of a ratio of means, whose logarithm is about normal."""
+    factor = math.exp(NormalDist().inv_cdf(0.5 + confidence / 2) * relative_error)
+    return ratio / factor, ratio * factor

@@ -82,9 +82,8 @@ class FakeLive:
 
     def _state(self, held, is_canary):
         seconds = self.canary_seconds if is_canary else 1.0
-        served = {
-            "requests": self.count, "failed": 0, "output_tokens": self.count * 9, "seconds": [seconds] * self.count
-        }  # fmt: skip
+        tokens = {"output_tokens": self.count * 9, "squared_tokens": self.count * 81}
+        served = {"requests": self.count, "failed": 0, "seconds": [seconds] * self.count, **tokens}
         served = {held.fingerprint: served}
         return {
             "version": held.version,

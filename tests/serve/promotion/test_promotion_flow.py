@@ -40,11 +40,12 @@ class World:
         policy = self.policies[name]
         how = {"seconds": 1.0, "tokens": 100, "failed": 0, **self.behaviour.get(f"v{policy.version}", {})}
         entry = self.served[name].setdefault(
-            policy.fingerprint, {"requests": 0, "failed": 0, "output_tokens": 0, "seconds": []}
+            policy.fingerprint, {"requests": 0, "failed": 0, "output_tokens": 0, "squared_tokens": 0, "seconds": []}
         )
         entry["requests"] += count
         entry["failed"] += how["failed"]
         entry["output_tokens"] += count * how["tokens"]
+        entry["squared_tokens"] += count * how["tokens"] ** 2
         entry["seconds"] += [how["seconds"]] * (count - how["failed"])
 
     # the endpoint
@@ -136,7 +137,7 @@ def test_what_the_gate_refuses_gets_no_traffic():
 @pytest.mark.parametrize(
     "behaviour,limit",
     [
-        ({"tokens": 200}, "output tokens ratio 2, allowed 1.25"),
+        ({"tokens": 200}, "output tokens ratio 2 [2, 2], allowed 1.25"),
         ({"seconds": 2.0}, "latency ratio p50 2 [2, 2], allowed 1.5"),
         ({"failed": 1}, "error rate 0.25, allowed 0.01"),
     ],

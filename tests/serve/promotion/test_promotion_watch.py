@@ -10,8 +10,9 @@ from serve.promotion.watch import Traffic, refusals_since, traffic_since, watch
 LIMITS = Gate(min_canary_requests=10)
 
 
-def state(mark, requests, failed=0, tokens=0, seconds=(), **more):
-    served = {mark: {"requests": requests, "failed": failed, "output_tokens": tokens, "seconds": list(seconds)}}
+def state(mark, requests, failed=0, tokens=0, seconds=(), squared=0, **more):
+    tokens = {"output_tokens": tokens, "squared_tokens": squared}
+    served = {mark: {"requests": requests, "failed": failed, "seconds": list(seconds), **tokens}}
     return {"refusals": 0, "last_refusal": None, "served": served, **more}
 
 
@@ -24,14 +25,14 @@ def crossed(canary, others, limits=LIMITS, **options):
 
 
 def test_only_what_was_answered_since_counts():
-    before = {"a": state("v1-x", 5, 1, 50, [1, 2, 3, 4]), "b": state("v1-x", 2, 0, 20, [9, 9])}
+    before = {"a": state("v1-x", 5, 1, 50, [1, 2, 3, 4], 500), "b": state("v1-x", 2, 0, 20, [9, 9], 200)}
     now = {
-        "a": state("v1-x", 9, 2, 90, [1, 2, 3, 4, 5, 6, 7]),
-        "b": state("v1-x", 1, 0, 10, [8]),  # it started anew
-        "c": state("v1-x", 3, 0, 30, [1, 1, 1]),
+        "a": state("v1-x", 9, 2, 90, [1, 2, 3, 4, 5, 6, 7], 900),
+        "b": state("v1-x", 1, 0, 10, [8], 100),  # it started anew
+        "c": state("v1-x", 3, 0, 30, [1, 1, 1], 300),
         "d": state("v2-y", 7),
     }
-    assert traffic_since(before, now, "v1-x") == Traffic(8, 1, 0, 80, (5, 6, 7, 8, 1, 1, 1))
+    assert traffic_since(before, now, "v1-x") == Traffic(8, 1, 0, 80, (5, 6, 7, 8, 1, 1, 1), 800)
     assert traffic_since(before, now, "v2-y") == Traffic(7, 0, 0, 0, ())
     assert traffic_since({}, {}, "v1-x") == Traffic()
 
@@ -42,7 +43,7 @@ def test_a_window_of_latencies_that_is_full_gives_what_it_has():
 
 
 def test_clients_that_left_have_no_latency():
-    entry = {"requests": 6, "failed": 1, "left": 2, "output_tokens": 5, "seconds": [1, 2, 3]}
+    entry = {"requests": 6, "failed": 1, "left": 2, "output_tokens": 5, "squared_tokens": 9, "seconds": [1, 2, 3]}
     now = {"a": {"served": {"m": entry}}}
     assert traffic_since({"a": state("m", 2, seconds=[1, 1])}, now, "m").seconds == (3,)  # 4 new: one failed, two left
 
@@ -65,6 +66,20 @@ def test_right_but_twice_as_slow():
 def test_twice_the_tokens():
     assert crossed(traffic(tokens=200), traffic()) == ["output tokens ratio"]
     assert crossed(traffic(tokens=50), traffic()) == []
+
+
+def test_replies_of_very_different_lengths_prove_a_ratio_only_in_number():
+    """Half of 50 and half of 150 tokens against 40 and 120: 1.25 times as many, and 20 replies tell a mean to 11 %."""
+    limits = Gate(min_canary_requests=10, max_tokens_ratio=1.2)
+
+    def mixed(count, short, long):
+        return Traffic(count, 0, 0, count // 2 * (short + long), (1.0,) * count, count // 2 * (short**2 + long**2))
+
+    few, many = ([mixed(count, 50, 150), mixed(count, 40, 120)] for count in (20, 2000))
+    assert crossed(*few, limits) == [] and crossed(*many, limits) == ["output tokens ratio"]
+    check = watch(*few, limits)[5]
+    assert check.value == 1.25 and check.interval == pytest.approx((0.9169, 1.7041), abs=1e-3)
+    assert watch(*many, limits)[5].interval[0] == pytest.approx(1.2118, abs=1e-3)
 
 
 def test_latency_and_tokens_wait_for_enough_replies_on_both_sides():
