@@ -81,8 +81,8 @@ def check_asked(live: "LiveEndpoint", number: int, champion: int | None) -> None
     """UserError where there is nothing to promote, or another canary is on."""
     if number == champion:
         raise UserError(
-            f"number {number} of the registry is the champion already; name another --candidate (where the endpoint "
-            f"serves other weights, `python -m jobs.rollback --to {number}` swaps it to the champion)"
+            f"number {number} of the registry is the champion already; name another --candidate, or swap an endpoint "
+            "that serves other weights back to it with `python -m jobs.rollback --to champion`"
         )
     check_no_canary(live)
 

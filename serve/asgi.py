@@ -94,6 +94,8 @@ class GateMiddleware:
         reply = Reply(send, admission, hide_usage=state.get("hide_usage", False))
         try:
             await self._app(_with_request_id(scope, asked, held), reply.watch(receive), reply.send)
+            if reply.left:
+                raise ClientLeft
         except asyncio.CancelledError:
             reply.note_leaving()
             raise
@@ -201,10 +203,14 @@ class Reply:
         is_answered = 200 <= self.status < 400
         return self._events + estimated_tokens(body_size) if is_answered or self._client_left else 0
 
+    @property
+    def left(self) -> bool:
+        """The client went away before the reply was whole."""
+        return self._client_left and not self._done
+
     def outcome(self) -> dict[str, Any]:
-        """What the tally keeps. A reply is failed when the server broke it off or answered 5xx, left when the client
-        went away first."""
-        left = self._client_left and not self._done
+        """What the tally keeps. A reply is failed when the server broke it off or answered 5xx."""
+        left = self.left
         failed = not left and (not self._done or self.status >= 500)
         seconds = time.monotonic() - self._began
         return {"failed": failed, "left": left, "output_tokens": self.output_tokens, "seconds": seconds}

@@ -95,7 +95,7 @@ def deploy(dashboard_url: str, cfg: RunConfig, model_path: str, policy: Policy, 
     }
     with my_turn(dashboard_url, cfg.serve.start_deadline_s):
         before = details(dashboard_url)
-        if has_keys(before, app) and not access.keys:
+        if not access.keys and (has_keys(before, app) or _asks_for_keys(before, app)):
             raise UserError(
                 "the endpoint that runs asks for keys and would then be open to all: name their file with "
                 "serve.access.keys_file, or end it first with `python -m jobs.services down`"
@@ -407,9 +407,18 @@ def key_headers(now: Mapping[str, Any], app: str = APP) -> dict[str, str]:
 
 
 def has_keys(now: Mapping[str, Any], app: str = APP) -> bool:
-    """Whether the application runs and asks for keys."""
-    config = _deployment(now, app)[1].get("deployment_config") or {}
-    access = (config.get("user_config") or {}).get("access") or {}
+    """Whether the application's replicas ask for keys."""
+    return _with_keys(_deployment(now, app)[1].get("deployment_config"))
+
+
+def _asks_for_keys(now: Mapping[str, Any], app: str) -> bool:
+    """Whether it was deployed with keys. While Serve builds it, and after that failed, it tells nothing of replicas."""
+    config = (now.get("applications", {}).get(app) or {}).get("deployed_app_config") or {}
+    return any(_with_keys(deployment) for deployment in config.get("deployments") or [])
+
+
+def _with_keys(deployment: Mapping[str, Any] | None) -> bool:
+    access = ((deployment or {}).get("user_config") or {}).get("access") or {}
     return bool(access.get("keys"))
 
 

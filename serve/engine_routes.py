@@ -30,8 +30,8 @@ def trim(native: FastAPI) -> None:
 
 
 def _forget_figures(registry: CollectorRegistry) -> None:
-    """The layer that counts requests registers its figures when it is made, counts nothing where another one has done
-    so already, and vLLM has made one."""
+    """Of the layer that counts requests, which vLLM has made once: the next one would find them taken, and then it
+    counts nothing."""
     names = registry._names_to_collectors
     for collector in {id(one): one for name, one in names.items() if name.startswith("http_")}.values():
         registry.unregister(collector)

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-SIGNS = 2048  # in one pass of the loop, for all prompts together: they take it 0.4 ms
+SIGNS = 2048  # in about one pass of the loop, for all prompts together: they take it 0.4 ms
 MESSAGE = 16  # signs that a message counts besides its own: templates have work with an empty one, too
 
 Function = Callable[..., Any]

@@ -10,8 +10,8 @@ KEPT_MARKS = 8  # latest weights
 
 @dataclass
 class Served:
-    """Replies of one mark. `left`: the client went away first; such replies have no latency here.
-    `squared_tokens`: the sum of the squares of their output tokens."""
+    """Replies of one mark. `left`: the client went away first. Those and failed ones have neither latency nor tokens
+    here. `squared_tokens`: the sum of the squares of the others' output tokens."""
 
     requests: int = 0
     failed: int = 0
@@ -34,9 +34,9 @@ class Tally:
         served.requests += 1
         served.failed += outcome["failed"]
         served.left += outcome["left"]
-        served.output_tokens += outcome["output_tokens"]
-        served.squared_tokens += outcome["output_tokens"] ** 2
         if not (outcome["failed"] or outcome["left"]):
+            served.output_tokens += outcome["output_tokens"]
+            served.squared_tokens += outcome["output_tokens"] ** 2
             served.seconds.append(outcome["seconds"])
         while len(self._by_mark) > KEPT_MARKS:
             del self._by_mark[next(iter(self._by_mark))]

@@ -1,5 +1,6 @@
 """The outermost layer of a replica: who may do what, how much of it, and with which body."""
 
+import asyncio
 import json
 import time
 from collections.abc import Callable, Mapping
@@ -82,12 +83,12 @@ class AccessMiddleware:
         except Refusal as refusal:
             await error_response(refusal)(scope, receive, reply)
         except ClientLeft:
-            pass
-        except Exception:
-            line.status = line.status or 500
+            line.status = line.status or CLIENT_LEFT
+        except asyncio.CancelledError:
+            line.status = line.status or CLIENT_LEFT
             raise
         finally:
-            line.status = line.status or CLIENT_LEFT  # to whom nothing is said
+            line.status = line.status or 500  # what the server answers for an app that did not
             line.write()
 
     async def _admit(

@@ -8,7 +8,7 @@ Figures are of the replies since a first look. A limit is crossed where
                     gate.min_canary_requests at least (so that failures count before that many have come)
     latency         from gate.min_canary_requests replies on each side: the lower bound of the ratio of medians, or of
                     99th percentiles, is above gate.max_latency_ratio
-    tokens          from as many replies: the lower bound of the ratio of output tokens a reply is above
+    tokens          from as many: the lower bound of the ratio of output tokens an answered reply is above
                     gate.max_tokens_ratio
 """
 
@@ -32,7 +32,7 @@ States = Mapping[str, Mapping[str, Any]]  # replica id -> what it says of itself
 @dataclass(frozen=True)
 class Traffic:
     """Replies of one mark. `left`: the client went away first. `seconds` are the latest latencies of those that were
-    neither, `squared_tokens` the sum over replies of their output tokens squared."""
+    neither, `output_tokens` and `squared_tokens` the sums of theirs and of the squares of theirs."""
 
     requests: int = 0
     failed: int = 0
@@ -52,15 +52,19 @@ class Traffic:
         )
 
     @property
+    def answered(self) -> int:
+        return self.requests - self.failed - self.left
+
+    @property
     def tokens_a_reply(self) -> float:
-        return self.output_tokens / self.requests
+        return self.output_tokens / self.answered
 
     @property
     def relative_error(self) -> float:
-        """Standard error of `tokens_a_reply` over itself."""
+        """Standard error of `tokens_a_reply` over itself, from two answered replies."""
         mean = self.tokens_a_reply
-        variance = max(self.squared_tokens / self.requests - mean**2, 0.0)
-        return math.sqrt(variance / self.requests) / mean
+        variance = max(self.squared_tokens / self.answered - mean**2, 0.0)
+        return math.sqrt(variance / (self.answered - 1)) / mean
 
 
 def traffic_since(before: States, now: States, mark: str) -> Traffic:
@@ -77,7 +81,7 @@ def _served(state: Mapping[str, Any] | None, mark: str) -> Traffic:
     if entry is None:
         return Traffic()
     counts = entry["requests"], entry["failed"], entry.get("left", 0), entry["output_tokens"]
-    return Traffic(*counts, tuple(entry["seconds"]), entry["squared_tokens"])
+    return Traffic(*counts, tuple(entry["seconds"]), entry.get("squared_tokens", 0))
 
 
 def _since(before: Traffic, now: Traffic) -> Traffic:
@@ -110,7 +114,7 @@ def watch(canary: Traffic, others: Traffic, limits: Gate, *, refusals: int = 0, 
         Check("seconds of silence", silent_s, None, limits.max_silence_s, silent_s > limits.max_silence_s),
         _errors(canary, others, limits),
         *(_latency(name, canary, others, limits, enough) for name in QUANTILES),
-        _tokens(canary, others, limits, enough),
+        _tokens(canary, others, limits),
     ]
 
 
@@ -143,8 +147,9 @@ def _ratio_interval(ours: tuple[float, ...], theirs: tuple[float, ...], share: f
     return interval(top / np.maximum(bottom, 1e-9), confidence)
 
 
-def _tokens(canary: Traffic, others: Traffic, limits: Gate, enough: bool) -> Check:
+def _tokens(canary: Traffic, others: Traffic, limits: Gate) -> Check:
     title = "output tokens ratio"
+    enough = min(canary.answered, others.answered) >= max(limits.min_canary_requests, 2)
     if not (enough and canary.output_tokens and others.output_tokens):
         return Check(title, None, None, limits.max_tokens_ratio)
     ratio = canary.tokens_a_reply / others.tokens_a_reply

@@ -5,6 +5,7 @@ import json
 
 import pytest
 
+from serve.access.reading import ClientLeft
 from serve.asgi import GateMiddleware
 from serve.gate import Gate
 from serve.tally import KEPT_MARKS, Tally
@@ -42,7 +43,7 @@ async def call(app, *, path=PATH, method="POST", headers=(), gate=None, incoming
     scope["state"] = {"caller": caller, "hide_usage": hides}
     try:
         await GateMiddleware(noting, gate, tally)(scope, receive, send)
-    except RuntimeError as error:
+    except (RuntimeError, ClientLeft) as error:
         sent.append({"error": error})
     start = next((message for message in sent if message.get("type") == "http.response.start"), {})
     body = b"".join(message.get("body", b"") for message in sent)
@@ -87,6 +88,7 @@ def test_a_plain_reply_is_marked_in_header_body_and_length(pieces):
     assert json.loads(body) == {"system_fingerprint": "v1-aa", "id": "x", "usage": usage}
     assert headers[b"content-length"] == str(len(body)).encode()
     assert (served["v1-aa"]["requests"], served["v1-aa"]["failed"], served["v1-aa"]["output_tokens"]) == (1, 0, 5)
+    assert served["v1-aa"]["squared_tokens"] == 25
     assert caller.charged == 12
 
 
@@ -187,6 +189,7 @@ def test_a_client_that_goes_away_is_not_a_failure():
 
     *_, served, _, _ = asyncio.run(call(app))
     assert (served["v1-aa"]["failed"], served["v1-aa"]["left"]) == (0, 1)
+    assert served["v1-aa"]["output_tokens"] == served["v1-aa"]["squared_tokens"] == 0
 
 
 def test_the_id_carries_the_mark_and_never_repeats():

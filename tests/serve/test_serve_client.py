@@ -61,10 +61,18 @@ def test_the_key_is_sent_only_where_there_are_keys(monkeypatch):
     assert client.key_headers(now({"keys": [{"name": "a"}]})) == {}
 
 
-def test_a_deployment_takes_no_keys_away(monkeypatch):
-    deployment = {"deployment_config": {"user_config": {"access": {"keys": [{"name": "a"}]}}}}
-    running = {"applications": {"policy": {"deployments": {"HotSwapServer:policy": deployment}}}}
-    monkeypatch.setattr(client, "details", lambda url: running)
+KEYED = {"user_config": {"access": {"keys": [{"name": "a"}]}}}
+
+
+@pytest.mark.parametrize(
+    "app",
+    [
+        {"deployments": {"HotSwapServer:policy": {"deployment_config": KEYED}}},
+        {"deployments": {}, "status": "DEPLOYING", "deployed_app_config": {"deployments": [KEYED]}},
+    ],
+)
+def test_a_deployment_takes_no_keys_away(monkeypatch, app):
+    monkeypatch.setattr(client, "details", lambda url: {"applications": {"policy": app}})
     monkeypatch.setattr(client, "_put", lambda url, config: pytest.fail("it was deployed"))
     cfg = load_config("infra/presets/tiny.yaml", [])
     with pytest.raises(UserError, match="would then be open to all: name their file with serve.access.keys_file"):

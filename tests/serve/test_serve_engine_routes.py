@@ -191,7 +191,7 @@ def test_a_client_that_leaves_is_told_of_as_vllms_app_does(apps):
         return sent
 
     usual, parsed = (asyncio.run(leaving(app)) for app in apps)
-    assert parsed[0].pop("headers").sort() == usual[0].pop("headers").sort()
+    assert sorted(parsed[0].pop("headers")) == sorted(usual[0].pop("headers"))
     assert parsed == usual and usual[0]["status"] == 200
 
 
