@@ -14,6 +14,7 @@ from jobs._services import family, read_state
 from serve import client
 
 SHIPPED = Path(__file__).resolve().parents[2] / "infra/models/tiny"
+STATE_TRIES = 12  # of up to 5 s
 RUNNING = "TEST_ENDPOINT_URL"  # of an endpoint of the shipped model, to try tests against instead of starting one
 
 
@@ -25,10 +26,14 @@ class LiveEndpoint:
     dashboard: str | None
 
     def states(self):
-        """What each replica says of itself."""
-        reply = httpx.get(f"{self.url}/admin/version", timeout=60, trust_env=False)
-        assert reply.status_code == 200, reply.text
-        return reply.json()["replicas"]
+        """What each replica says of itself; on a busy machine some need more than the time they are given."""
+        for _ in range(STATE_TRIES):
+            reply = httpx.get(f"{self.url}/admin/version", timeout=60, trust_env=False)
+            assert reply.status_code == 200, reply.text
+            told = reply.json()
+            if not told["silent"]:
+                return told["replicas"]
+        raise AssertionError(f"replicas do not answer: {told['silent']}")
 
     def busy(self):
         """Requests inside or before the gate of any replica."""
