@@ -25,10 +25,10 @@ class Case:
 
     @property
     def requests(self) -> int:
-        """How many make one measurement: some seconds of work, at least four for each client, so that the burst of all
-        at its beginning is a small part."""
-        one = 64 if self.tokens <= SHORT_TOKENS else 16
-        return self.clients * max(4, one // ceil(sqrt(self.clients)))
+        """How many make one measurement: some seconds of work, at least four (thirty short ones) for each client, so
+        that the burst of all at its beginning is a small part, and so is a wave of clients that fell into step."""
+        one, least = (64, 30) if self.tokens <= SHORT_TOKENS else (16, 4)
+        return self.clients * max(least, one // ceil(sqrt(self.clients)))
 
     @property
     def name(self) -> str:

@@ -68,7 +68,7 @@ def test_unlike_conditions_are_refused():
 
 def test_cases_and_turns():
     found = cases([1, 8, 32], [16, 128])
-    assert len(found) == 9 and [case.requests for case in found[:6]] == [64, 16, 168, 40, 320, 128]
+    assert len(found) == 9 and [case.requests for case in found[:6]] == [64, 16, 240, 40, 960, 128]
     assert [(case.clients, case.tokens) for case in found if case.stream] == [(1, 128), (8, 128), (32, 128)]
     assert cases([1], [4])[-1] == Case(1, 4, True)
     assert order(0) == (THEIRS, OURS) and order(1) == (OURS, THEIRS)
