@@ -4,8 +4,10 @@ The Serve config is the truth: its `user_config` names the policy, so a restarte
 swap is done when every replica of the deployment has answered with the wanted version and digest.
 """
 
+import contextlib
 import copy
 import os
+import random
 import socket
 import time
 from collections.abc import Callable, Mapping
@@ -32,6 +34,7 @@ EFFECTIVE_ROUTE = "/admin/effective-config"
 KEY_VARIABLE = "DECS_API_KEY"
 POLL_S = 0.2
 HTTP_TIMEOUT_S = 10.0
+FREE_PORTS = range(20_000, 30_000)
 DASHBOARD_TIMEOUT_S = 120.0  # its first answer about Serve takes tens of seconds on few cores
 ANSWER_S = 10.0  # for each replica to be heard once before a change
 CHANGE_SLACK_S = 60.0  # of a change, beside its draining
@@ -317,9 +320,13 @@ def _http_options(before: Mapping[str, Any], serve_cfg: schema.Serve) -> dict[st
 
 
 def _free_port(host: str) -> int:
-    with socket.socket() as probe:
-        probe.bind((host, 0))
-        return probe.getsockname()[1]
+    """Between the ports of Ray's workers and those of replicas, and below those that the system gives out: one of these
+    is soon somebody else's, and Serve listens later."""
+    for port in random.sample(FREE_PORTS, len(FREE_PORTS)):
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind((host, port))
+            return port
+    raise UserError(f"no port of {FREE_PORTS.start} to {FREE_PORTS.stop - 1} is free on {host}: name one in serve.port")
 
 
 def _url(now: Mapping[str, Any]) -> str:

@@ -102,6 +102,18 @@ def test_another_port_than_serves_own_is_refused():
         client._http_options(before, Serve(port=9000))
 
 
+def test_a_free_port_is_one_that_the_system_gives_to_nobody(monkeypatch):
+    import socket
+
+    assert client._free_port("127.0.0.1") in range(20_000, 30_000)
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        port = taken.getsockname()[1]
+        monkeypatch.setattr(client, "FREE_PORTS", range(port, port + 1))
+        with pytest.raises(UserError, match=f"no port of {port} to {port} is free on 127.0.0.1"):
+            client._free_port("127.0.0.1")
+
+
 def test_unreachable_dashboard_is_told():
     with pytest.raises(UserError, match="jobs.services up"):
         client.details("http://127.0.0.1:9")
