@@ -8,7 +8,7 @@ import uuid
 from typing import Any
 
 from serve.access.errors import App, Message, Receive, Refusal, Send, error_response
-from serve.access.reading import ClientLeft
+from serve.access.reading import ClientLeft, given_first
 from serve.access.routes import GENERATING
 from serve.gate import Admission, Gate, GateClosed
 from serve.policy import MARK_HEADER, stamp_event, stamp_json
@@ -65,7 +65,7 @@ class GateMiddleware:
         heard: list[Message] = []
         if not self._gate.is_open:
             await self._opened_before_it_leaves(receive, heard)
-        return self._gate.enter(), _again(heard, receive) if heard else receive
+        return self._gate.enter(), given_first(heard, receive) if heard else receive
 
     async def _opened_before_it_leaves(self, receive: Receive, heard: list[Message]) -> None:
         leaving = asyncio.ensure_future(_until_it_leaves(receive, heard))
@@ -220,15 +220,6 @@ async def _until_it_leaves(receive: Receive, heard: list[Message]) -> None:
     """What comes before is kept in `heard`."""
     while (message := await receive())["type"] != "http.disconnect":
         heard.append(message)
-
-
-def _again(heard: list[Message], receive: Receive) -> Receive:
-    """`receive` that gives what was heard first."""
-
-    async def receiving() -> Message:
-        return heard.pop(0) if heard else await receive()
-
-    return receiving
 
 
 def _with_request_id(scope: Message, asked: bytes, mark: str) -> Message:

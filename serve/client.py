@@ -4,11 +4,8 @@ The Serve config is the truth: its `user_config` names the policy, so a restarte
 swap is done when every replica of the deployment has answered with the wanted version and digest.
 """
 
-import contextlib
 import copy
 import os
-import random
-import socket
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -22,6 +19,7 @@ from serve.access import AccessSettings
 from serve.access.settings import check_open
 from serve.arguments import app_args
 from serve.effective import Row, compare
+from serve.http_address import http_options
 from serve.policy import Policy, Wanted, wanted_from
 from serve.preconditions import check_priorities, checked_access
 from serve.turns import dashboard_port, my_turn
@@ -34,7 +32,6 @@ EFFECTIVE_ROUTE = "/admin/effective-config"
 KEY_VARIABLE = "DECS_API_KEY"
 POLL_S = 0.2
 HTTP_TIMEOUT_S = 10.0
-FREE_PORTS = range(20_000, 30_000)
 DASHBOARD_TIMEOUT_S = 120.0  # its first answer about Serve takes tens of seconds on few cores
 ANSWER_S = 10.0  # for each replica to be heard once before a change
 CHANGE_SLACK_S = 60.0  # of a change, beside its draining
@@ -103,7 +100,7 @@ def deploy(dashboard_url: str, cfg: RunConfig, model_path: str, policy: Policy, 
                 "the endpoint that runs asks for keys and would then be open to all: name their file with "
                 "serve.access.keys_file, or end it first with `python -m jobs.services down`"
             )
-        _put(dashboard_url, with_app(before, config, _http_options(before, cfg.serve)))
+        _put(dashboard_url, with_app(before, config, http_options(before, cfg.serve)))
     return _confirm(dashboard_url, app, wanted, cfg.serve.start_deadline_s)
 
 
@@ -304,29 +301,6 @@ def with_app(before: Mapping[str, Any], config: dict[str, Any], http_options: Ma
     ]
     address = {key: http_options[key] for key in ("host", "port")}
     return {"proxy_location": "HeadOnly", "http_options": address, "applications": [*others, config]}
-
-
-def _http_options(before: Mapping[str, Any], serve_cfg: schema.Serve) -> dict[str, Any]:
-    """Where the proxy listens. It is one for the whole cluster and cannot move once it is there."""
-    running = before.get("http_options") if before.get("proxies") else None
-    if not running:
-        return {"host": serve_cfg.host, "port": serve_cfg.port or _free_port(serve_cfg.host)}
-    if serve_cfg.port not in (0, running["port"]):
-        raise UserError(
-            f"serve.port is {serve_cfg.port}, but Serve on this cluster already listens on {running['port']}: "
-            "set that port or 0, or restart the cluster"
-        )
-    return running
-
-
-def _free_port(host: str) -> int:
-    """Between the ports of Ray's workers and those of replicas, and below those that the system gives out: one of these
-    is soon somebody else's, and Serve listens later."""
-    for port in random.sample(FREE_PORTS, len(FREE_PORTS)):
-        with socket.socket() as probe, contextlib.suppress(OSError):
-            probe.bind((host, port))
-            return port
-    raise UserError(f"no port of {FREE_PORTS.start} to {FREE_PORTS.stop - 1} is free on {host}: name one in serve.port")
 
 
 def _url(now: Mapping[str, Any]) -> str:

@@ -233,9 +233,7 @@ class Gate(Section):
     problems: Positive | None = None  # of the frozen ones, in turns from each source; None: all
     samples: Positive = 1  # replies a problem
     min_problems: Annotated[int, Field(ge=2)] = 50  # fewer decide nothing: refused
-    confidence: Annotated[float, Field(gt=0.5, lt=1)] = (
-        0.95  # of intervals, over problems and in the canary over replies
-    )
+    confidence: Annotated[float, Field(gt=0.5, lt=1)] = 0.95  # of intervals, over problems; in the canary over replies
     min_accuracy: Annotated[float, Field(gt=0, le=1)] = 0.01  # whatever the champion has
     max_accuracy_drop: Share = 0.05  # point estimate; a smaller drop is refused too where the whole interval is below 0
     max_tokens_ratio: Annotated[float, Field(ge=1)] = 1.25  # tokens a reply, candidate over champion

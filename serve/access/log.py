@@ -16,7 +16,6 @@ from serve.policy import MARK_HEADER
 Log = Callable[[str], object]
 LOGGED: Log = logging.getLogger("serve.access").info
 
-
 FILE_BYTES = 64 << 20
 OLD_FILES = 4
 FLUSH_S = 1.0

@@ -11,7 +11,7 @@ from serve.access.cors import is_preflight, preflight, with_origin
 from serve.access.errors import App, Message, Receive, Refusal, Send, bad_field, error_response
 from serve.access.limits import Clock, Places
 from serve.access.log import LOGGED, AccessLine, Log
-from serve.access.reading import BODY, ClientLeft, check_headers, parse_object, read_body
+from serve.access.reading import BODY, ClientLeft, check_headers, given_first, parse_object, read_body
 from serve.access.routes import GENERATING, WITH_CHOICES, find_route
 from serve.access.settings import AccessSettings
 from serve.speculation.settings import CAP
@@ -140,7 +140,8 @@ class AccessMiddleware:
         kept = [pair for pair in scope["headers"] if pair[0] not in _LENGTHS]
         sized = [*kept, (b"content-length", str(len(raw)).encode())]
         state = scope["state"] | {"hide_usage": hides_usage, BODY: body}
-        return scope | {"headers": sized, "state": state}, _replayed(raw, receive)
+        whole = {"type": "http.request", "body": raw, "more_body": False}
+        return scope | {"headers": sized, "state": state}, given_first([whole], receive)
 
 
 def _check_rates(caller: Caller) -> None:
@@ -154,17 +155,3 @@ def _check_rates(caller: Caller) -> None:
 def _cleaned(scope: Message) -> Message:
     headers = [(name.lower(), value) for name, value in scope["headers"]]
     return {**scope, "headers": [pair for pair in headers if pair[0] not in DROPPED]}
-
-
-def _replayed(body: bytes, receive: Receive) -> Receive:
-    """`receive` that gives `body` first and then whatever comes: the news that the client has left."""
-    is_given = False
-
-    async def replaying() -> Message:
-        nonlocal is_given
-        if is_given:
-            return await receive()
-        is_given = True
-        return {"type": "http.request", "body": body, "more_body": False}
-
-    return replaying

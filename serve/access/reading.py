@@ -46,6 +46,15 @@ async def read_body(receive: Receive, max_bytes: int, deadline_s: float = DEADLI
         raise Refusal(408, f"the body was not there within {deadline_s:g} s", headers=close) from None
 
 
+def given_first(messages: list[Message], receive: Receive) -> Receive:
+    """`receive` that gives `messages`, which it uses up, and then whatever comes: the news that the client has left."""
+
+    async def receiving() -> Message:
+        return messages.pop(0) if messages else await receive()
+
+    return receiving
+
+
 def _too_large(max_bytes: int) -> Refusal:
     close = [(b"connection", b"close")]  # the rest of the body is not read
     return Refusal(413, f"the body is larger than {max_bytes} bytes; send less", headers=close)

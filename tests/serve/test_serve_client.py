@@ -5,7 +5,7 @@ import pytest
 
 from pipeline.config import UserError, load_config
 from pipeline.config.schema_serving import Serve
-from serve import client
+from serve import client, http_address
 from serve.policy import Policy, Wanted
 
 POLICY = Wanted(Policy(2, "/2", "d2" * 8))
@@ -97,21 +97,21 @@ def test_other_applications_stay_in_the_config():
 
 def test_another_port_than_serves_own_is_refused():
     before = {"proxies": {"n": {}}, "http_options": {"host": "127.0.0.1", "port": 8000}}
-    assert client._http_options(before, Serve())["port"] == 8000
+    assert http_address.http_options(before, Serve())["port"] == 8000
     with pytest.raises(UserError, match="8000"):
-        client._http_options(before, Serve(port=9000))
+        http_address.http_options(before, Serve(port=9000))
 
 
 def test_a_free_port_is_one_that_the_system_gives_to_nobody(monkeypatch):
     import socket
 
-    assert client._free_port("127.0.0.1") in range(20_000, 30_000)
+    assert http_address._free_port("127.0.0.1") in range(20_000, 30_000)
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         port = taken.getsockname()[1]
-        monkeypatch.setattr(client, "FREE_PORTS", range(port, port + 1))
+        monkeypatch.setattr(http_address, "FREE_PORTS", range(port, port + 1))
         with pytest.raises(UserError, match=f"no port of {port} to {port} is free on 127.0.0.1"):
-            client._free_port("127.0.0.1")
+            http_address._free_port("127.0.0.1")
 
 
 def test_unreachable_dashboard_is_told():
