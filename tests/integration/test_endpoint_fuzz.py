@@ -29,6 +29,8 @@ GROWTH = 150 << 20  # bytes a replica may grow by afterwards
 SEED = 20
 LEAVERS = 16
 FREE_S = 1.0
+TICK_S = 0.02
+LEAVING_TRIES = 10  # a busy machine may not let a process run for seconds
 
 
 @pytest.fixture(scope="module")
@@ -115,7 +117,21 @@ async def leave(url, is_stream):
 
 
 async def all_leave(url, is_stream):
-    return await asyncio.gather(*(leave(url, is_stream) for _ in range(LEAVERS)))
+    """What each of them saw, and for how long at most this process was not let run meanwhile."""
+    longest = 0.0
+
+    async def watch():
+        nonlocal longest
+        while True:
+            began = time.monotonic()
+            await asyncio.sleep(TICK_S)
+            longest = max(longest, time.monotonic() - began - TICK_S)
+
+    watching = asyncio.create_task(watch())
+    outcomes = await asyncio.gather(*(leave(url, is_stream) for _ in range(LEAVERS)))
+    await asyncio.sleep(0)  # a late tick is noted
+    watching.cancel()
+    return outcomes, longest
 
 
 @pytest.mark.parametrize("is_stream", [True, False])
@@ -123,14 +139,21 @@ def test_clients_that_go_away_free_their_slots_within_a_second(endpoint, is_stre
     began = time.monotonic()
     assert ask(endpoint, max_tokens=450, ignore_eos=True, n=32).status_code == 200
     whole = time.monotonic() - began  # of one such reply; sixteen that nobody reads would take many times as long
-    left, requests = endpoint.count("left"), endpoint.count("requests")
-    with httpx.Client(base_url=endpoint.url, timeout=180, trust_env=False) as http:
-        outcomes = asyncio.run(all_leave(endpoint.url, is_stream))
-        gone = time.monotonic()
-        # twice in a row the proxy goes to both replicas; with their slots taken these would wait for many seconds
-        assert [http.post(CHAT, json=BASES[CHAT] | {"max_tokens": 1}).status_code for _ in range(2)] == [200] * 2
-    free = time.monotonic() - gone
-    print(f"free {free:.2f} s after the last client left, a whole reply took {whole:.2f} s")
+    for _ in range(LEAVING_TRIES):
+        left, requests = endpoint.count("left"), endpoint.count("requests")
+        with httpx.Client(base_url=endpoint.url, timeout=180, trust_env=False) as http:
+            outcomes, held_up = asyncio.run(all_leave(endpoint.url, is_stream))
+            gone = time.monotonic()
+            # twice in a row the proxy goes to both replicas; with their slots taken these would wait for many seconds
+            statuses = [http.post(CHAT, json=BASES[CHAT] | {"max_tokens": 1}).status_code for _ in range(2)]
+        free = time.monotonic() - gone
+        print(
+            f"free {free:.2f} s after the last client left, held up {held_up:.2f} s, a whole reply took {whole:.2f} s"
+        )
+        if held_up < whole / 4:
+            break  # else they left late, and some replies were whole by then
+    assert held_up < whole / 4, "this machine lets no client go in time"
+    assert statuses == [200] * 2
     assert free < max(FREE_S, whole) and endpoint.busy() == 0
     assert outcomes == ["left"] * LEAVERS
     assert (endpoint.count("left") - left, endpoint.count("requests") - requests) == (LEAVERS, LEAVERS + 2)
